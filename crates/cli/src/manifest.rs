@@ -15,17 +15,19 @@ const STDIN: &str = "-";
 /// Extensions of the files that are read from a folder.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 
-/// An object and its file.
+/// An object and its place.
 #[derive(Clone, Debug)]
 pub(crate) struct Manifest {
     /// The file, as the user named it.
     pub(crate) file: String,
+    /// The place in the file, such as `line 4, item 2`.
+    pub(crate) place: String,
     pub(crate) object: Value,
 }
 
 /// Reads files, folders and, for `-`, standard input. Of a folder it reads the manifests directly in it, in
-/// the order of their names, and with `recursive` those in its subfolders too. Errors name the file and the
-/// document.
+/// the order of their names; where it has none, those directly in its subfolders; with `recursive`, all.
+/// Errors name the file and the document.
 pub(crate) fn read(paths: &[PathBuf], recursive: bool) -> Result<Vec<Manifest>> {
     let mut manifests = Vec::new();
     for path in paths {
@@ -52,22 +54,36 @@ fn files(path: &Path, recursive: bool) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders = BTreeSet::from([path.to_owned()]);
     while let Some(folder) = folders.pop_first() {
-        let mut entries = BTreeSet::new();
-        for entry in fs::read_dir(&folder).with_context(|| format!("{} cannot be read", folder.display()))? {
-            entries.insert(entry.with_context(unreadable)?.path());
+        let (manifests, subfolders) = entries(&folder)?;
+        let is_first = folder == path;
+        if recursive || (is_first && manifests.is_empty()) {
+            folders.extend(subfolders);
         }
-        let is_manifest = |path: &&PathBuf| {
-            let ending = path.extension().and_then(|ending| ending.to_str());
-            !path.is_dir() && ending.is_some_and(|ending| ENDINGS.contains(&ending))
-        };
-        files.extend(entries.iter().filter(is_manifest).cloned());
-        // A link to a folder may lead back here.
-        folders.extend(entries.into_iter().filter(|path| recursive && path.is_dir() && !path.is_symlink()));
+        files.extend(manifests);
     }
     if files.is_empty() {
         bail!("{} holds no manifest: no file in it ends in .{}", path.display(), ENDINGS.join(", ."));
     }
     Ok(files)
+}
+
+/// The manifests and the subfolders directly in a folder.
+fn entries(folder: &Path) -> Result<(BTreeSet<PathBuf>, BTreeSet<PathBuf>)> {
+    let unreadable = || format!("{} cannot be read", folder.display());
+    let (mut manifests, mut subfolders) = (BTreeSet::new(), BTreeSet::new());
+    for entry in fs::read_dir(folder).with_context(unreadable)? {
+        let path = entry.with_context(unreadable)?.path();
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        if path.is_dir() {
+            // A link to a folder may lead back here.
+            if !path.is_symlink() {
+                subfolders.insert(path);
+            }
+        } else if ending.is_some_and(|ending| ENDINGS.contains(&ending)) {
+            manifests.insert(path);
+        }
+    }
+    Ok((manifests, subfolders))
 }
 
 /// The objects of a file. Empty documents are skipped, lists are split into their items.
@@ -78,24 +94,26 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Vec<Manifest>> {
     })?;
     let mut manifests = Vec::new();
     for document in documents {
-        let place = || format!("{file}: the document at line {}", document.line);
-        split(document.content, &place, &mut |object| {
-            manifests.push(Manifest { file: file.to_owned(), object })
-        })?;
+        let manifest =
+            |place: &str, object| Manifest { file: file.to_owned(), place: place.to_owned(), object };
+        let mut each = |place: &str, object| manifests.push(manifest(place, object));
+        let split = split(document.content, &format!("line {}", document.line), &mut each);
+        split.map_err(|why| anyhow!("{file}: the document at {why}"))?;
     }
     Ok(manifests)
 }
 
-fn split(document: Value, place: &dyn Fn() -> String, each: &mut dyn FnMut(Value)) -> Result<()> {
+/// Splits a document at a place into objects. The error begins with the place.
+fn split(document: Value, place: &str, each: &mut dyn FnMut(&str, Value)) -> Result<()> {
     let mut object = match document {
         Value::Null => return Ok(()),
         Value::Object(object) => object,
-        Value::Array(_) => bail!("{} is a list: put it under items of an object of kind List", place()),
-        _ => bail!("{} is not a Kubernetes object: it has no apiVersion and kind", place()),
+        Value::Array(_) => bail!("{place} is a list: put it under items of an object of kind List"),
+        _ => bail!("{place} is not a Kubernetes object: it has no apiVersion and kind"),
     };
     let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
     if kind == "List" && object.get("items").is_some_and(|items| !items.is_array() && !items.is_null()) {
-        bail!("{} has items that are not a list: write a `-` before each", place());
+        bail!("{place} has items that are not a list: write a `-` before each");
     }
     let is_list =
         kind.ends_with("List") && object.get("items").is_none_or(|items| items.is_array() || items.is_null());
@@ -109,16 +127,16 @@ fn split(document: Value, place: &dyn Fn() -> String, each: &mut dyn FnMut(Value
                 item.entry("kind").or_insert_with(|| common.into());
                 item.entry("apiVersion").or_insert_with(|| version.clone());
             }
-            split(item, &|| format!("{}, item {number}", place()), each)?;
+            split(item, &format!("{place}, item {number}"), each)?;
         }
         return Ok(());
     }
     for field in ["apiVersion", "kind"] {
         if !object.get(field).is_some_and(Value::is_string) {
-            bail!("{} has no {field}: every Kubernetes object begins with apiVersion and kind", place());
+            bail!("{place} has no {field}: every Kubernetes object begins with apiVersion and kind");
         }
     }
-    each(Value::Object(object));
+    each(place, Value::Object(object));
     Ok(())
 }
 

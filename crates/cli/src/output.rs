@@ -1,13 +1,18 @@
 //! Standard output.
 
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{self, BufWriter, ErrorKind, Write};
 
 use anyhow::Context as _;
 
 /// Prints a result. A reader that has closed the output, as `head` does, is not an error.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    write(|out| out.write_all(text.as_bytes()))
+}
+
+/// Prints a result piece by piece; see [`print`].
+pub(crate) fn write(result: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
+    let mut stdout = BufWriter::new(io::stdout().lock());
+    match result(&mut stdout).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(error).context("standard output cannot be written to")
         }

@@ -5,6 +5,7 @@
 //! as it is; any other is created as `kubectl apply` does, so that defaults, admission and validation are
 //! those of the API server.
 
+mod expand;
 mod load;
 mod outcome;
 mod planner;
@@ -17,6 +18,7 @@ use anyhow::{Context as _, Result};
 use bindery_host::Limits;
 use clap::ValueEnum;
 
+use self::outcome::Plan;
 use self::planner::Planner;
 use crate::engine::EngineArguments;
 use crate::{manifest, output, yaml};
@@ -38,8 +40,8 @@ pub(crate) struct Arguments {
     /// Format of the plan.
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
-    /// Most volumes in the table for a claim that gets none; 0 for all. JSON and YAML always have all.
-    #[arg(long, value_name = "COUNT", default_value_t = 20)]
+    /// Most volumes that are listed for a claim that gets none, the nearest first; `all` for all.
+    #[arg(long, value_name = "COUNT", default_value = "16", value_parser = nearest)]
     nearest: usize,
     #[command(flatten)]
     engine: EngineArguments,
@@ -62,17 +64,28 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let manifests = manifest::read(&arguments.files, arguments.recursive)?;
     let objects = load::sort(manifests)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    let plan = runtime.block_on(async {
+    let planner = runtime.block_on(async {
         let planner = Planner::new(engine, objects).await?;
         planner.settle().await.with_context(|| arguments.engine.name())?;
-        anyhow::Ok(outcome::plan(&planner))
+        anyhow::Ok(planner)
     })?;
-    output::print(&match arguments.output {
-        Format::Table => report::table(&plan, arguments.nearest),
+    let plan = Plan::new(&planner, arguments.nearest);
+    output::write(|out| match arguments.output {
+        Format::Table => report::write(&plan, out),
         Format::Json => {
-            format!("{:#}\n", serde_json::to_value(&plan).context("the plan cannot be written as JSON")?)
+            serde_json::to_writer_pretty(&mut *out, &plan)?;
+            out.write_all(b"\n")
         }
-        Format::Yaml => yaml::write(&plan).context("the plan cannot be written as YAML")?,
+        Format::Yaml => yaml::write(out, &plan),
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads `--nearest`.
+fn nearest(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        _ if text == "all" => Ok(usize::MAX),
+        Ok(count) if count > 0 => Ok(count),
+        _ => Err("give a number from 1, or all".to_owned()),
+    }
 }

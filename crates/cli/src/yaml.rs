@@ -1,9 +1,11 @@
 //! YAML as kubectl reads it: the booleans and octal numbers of version 1.1, merge keys, and no key twice.
 //! JSON is YAML.
 
+use std::io::{self, Write};
+
 use serde::Serialize;
 use serde_json::Value;
-use serde_saphyr::{Error, Options, Spanned, UserMessageFormatter, budget, options};
+use serde_saphyr::{Error, Options, SerializeError, Spanned, UserMessageFormatter, budget, options};
 
 /// Deepest nesting; no manifest comes near. Deeper input is refused where it becomes too deep.
 const DEPTH_MAX: usize = 128;
@@ -28,8 +30,11 @@ pub(crate) fn documents(text: &str) -> Result<Vec<Document>, String> {
 }
 
 /// Writes a value as YAML.
-pub(crate) fn write(value: &impl Serialize) -> anyhow::Result<String> {
-    Ok(serde_saphyr::to_string(value)?)
+pub(crate) fn write(mut out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
+    serde_saphyr::to_io_writer(&mut out, value).map_err(|error| match error {
+        SerializeError::IO { error } => error,
+        error => io::Error::other(error),
+    })
 }
 
 /// Options for reading. Length is not limited: a list of all volumes of a cluster is long.
@@ -76,7 +81,9 @@ mod tests {
     #[test]
     fn a_written_value_reads_back_the_same() {
         let value = json!({"a": ["yes", "0644", "", " b", "c: d", "e\nf\n"], "g": {}, "h": [], "i": null});
-        assert_eq!(read(&write(&value).unwrap()), [(1, value)]);
+        let mut written = Vec::new();
+        write(&mut written, &value).unwrap();
+        assert_eq!(read(str::from_utf8(&written).unwrap()), [(1, value)]);
     }
 
     /// A reader without bounds would take minutes, or all memory, for each of these.

@@ -239,16 +239,152 @@ fn failures_are_part_of_the_plan_and_not_logged() {
 }
 
 #[test]
-fn the_table_lists_only_the_nearest_volumes() {
+fn only_the_nearest_volumes_are_listed_in_each_format() {
     let mut items: Vec<Value> =
         (1..=25).map(|n| volume(&format!("v{n:02}"), json!({"volumeMode": "Block"}))).collect();
     items.push(claim("c", json!({"storageClassName": ""})));
     let manifests = list(&items).to_string();
     let text = table(&manifests);
-    assert!(text.contains("  v20  spec.volumeMode: offers Block, asked for Filesystem\n"), "{text}");
-    assert!(text.ends_with("  and 5 more volumes, further away: --nearest 0 lists all\n"), "{text}");
-    let all = Home::new().bindery_with(&["plan", "--nearest", "0", "-f", "-"], &manifests).stdout;
+    assert!(text.contains("  v16  spec.volumeMode: offers Block, asked for Filesystem\n"), "{text}");
+    assert!(text.ends_with("  and 9 more volumes, further away: --nearest all lists them\n"), "{text}");
+    let with = |nearest: &str, output: &str| {
+        let arguments = ["plan", "--nearest", nearest, "-o", output, "-f", "-"];
+        Home::new().bindery_with(&arguments, &manifests).stdout
+    };
+    let all = with("all", "table");
     assert!(all.ends_with("  v25  spec.volumeMode: offers Block, asked for Filesystem\n"), "{all}");
+    for (nearest, listed, more) in [("3", 3, json!(22)), ("all", 25, Value::Null)] {
+        let json: Value = with(nearest, "json").parse().unwrap();
+        let claim = &json["claims"][0];
+        assert_eq!(claim["candidates"].as_array().unwrap().len(), listed);
+        assert_eq!(claim["moreCandidates"], more);
+        let yaml: Value = serde_saphyr::from_str(&with(nearest, "yaml")).unwrap();
+        assert_eq!(yaml, json);
+    }
+}
+
+#[test]
+fn claims_of_stateful_sets_and_ephemeral_volumes_are_planned() {
+    let template = |name: &str, size: &str| {
+        json!({
+            "metadata": {"name": name, "labels": {"disk": name}},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": "",
+                "resources": {"requests": {"storage": size}},
+                "selector": {"matchLabels": {"for": name}},
+            },
+        })
+    };
+    let ephemeral =
+        |name: &str| json!({"name": name, "ephemeral": {"volumeClaimTemplate": template(name, "1Gi")}});
+    let pod_spec =
+        |name: &str| json!({"containers": [{"name": "c", "image": "i"}], "volumes": [ephemeral(name)]});
+    let set = json!({
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "postgres", "namespace": "db"},
+        "spec": {
+            "replicas": 2,
+            "ordinals": {"start": 3},
+            "selector": {"matchLabels": {"app": "postgres"}},
+            "serviceName": "postgres",
+            "template": {"metadata": {"labels": {"app": "postgres"}}, "spec": pod_spec("scratch")},
+            "volumeClaimTemplates": [template("data", "4Gi")],
+        },
+    });
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": pod_spec("tmp"),
+    });
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
+        "spec": {"template": {"spec": pod_spec("tmp")}},
+    });
+    let for_data = json!({"metadata": {"labels": {"for": "data"}}});
+    // A claim that exists is used by the StatefulSet, and not planned a second time.
+    let mut existing = claim("data-postgres-3", json!({"storageClassName": ""}));
+    existing["metadata"]["namespace"] = json!("db");
+    let manifests =
+        list(&[json::merged(volume("v", json!({})), for_data), set, pod, deployment, existing]).to_string();
+    let ended = Home::new().bindery_with(&["plan", "-o", "json", "-f", "-"], &manifests);
+    assert_eq!(
+        ended.stderr,
+        "note: 1 x apps/v1 Deployment left out: the names of its pods, and so of their claims, are not known \
+         before\n"
+    );
+    let plan: Value = ended.stdout.parse().unwrap();
+    let told: Vec<String> = plan["claims"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|claim| {
+            let text = |field: &str| claim[field].as_str().unwrap().to_owned();
+            [text("namespace"), text("name"), text("request"), text("outcome")].join(" ")
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "db data-postgres-3 1Gi bound",
+            "db data-postgres-4 4Gi pending",
+            "db postgres-3-scratch 1Gi pending",
+            "db postgres-4-scratch 1Gi pending",
+            "default p-tmp 1Gi pending",
+        ]
+    );
+}
+
+#[test]
+fn a_lost_claim_is_told_both_uids_and_two_ways_out() {
+    let of = |uid: &str, name: &str| json!({"claimRef": {"namespace": "default", "name": name, "uid": uid}});
+    let lost = |name: &str, uid: &str| {
+        let mut claim = claim(name, json!({"volumeName": format!("v-{name}"), "storageClassName": ""}));
+        claim["metadata"]["annotations"] = json!({"pv.kubernetes.io/bind-completed": "yes"});
+        from_cluster(claim, uid, json!({"phase": "Bound"}))
+    };
+    let bound = json!({"phase": "Bound"});
+    let mut second = lost("second", "u-second");
+    second["spec"]["volumeName"] = json!("v-first");
+    let plan = plan(&list(&[
+        from_cluster(volume("v-restored", of("u-old", "restored")), "u1", bound.clone()),
+        from_cluster(volume("v-first", of("u-first", "first")), "u2", bound),
+        lost("restored", "u-new"),
+        lost("first", "u-first"),
+        second,
+    ]));
+    let told: Vec<(&Value, &Value)> = plan["claims"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|claim| (&claim["outcome"], &claim["messages"]))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (&json!("bound"), &Value::Null),
+            (
+                &json!("lost"),
+                &json!([
+                    "volume \"v-restored\" belongs to default/restored with UID u-old, and this claim has UID \
+                     u-new: one of them was made again, for instance by a restore. If the volume has this claim's \
+                     data, clear its spec.claimRef, and the claim is bound again. If not, delete the claim and make \
+                     it again: it gets another volume"
+                ])
+            ),
+            (
+                &json!("lost"),
+                &json!(["Two claims are bound to the same volume \"v-first\"; it belongs to default/first"])
+            ),
+        ]
+    );
+}
+
+#[test]
+fn a_folder_without_manifests_stands_for_its_subfolders() {
+    let ended = Home::new().bindery(&["plan", "-f", root().join("examples").to_str().unwrap()]);
+    assert_eq!((ended.status, ended.stderr.as_str()), (0, ""));
+    assert!(ended.stdout.contains("default/notes "), "{}", ended.stdout);
+    assert!(ended.stdout.contains("default/cache "), "{}", ended.stdout);
 }
 
 #[test]
@@ -257,7 +393,7 @@ fn objects_that_no_decision_depends_on_are_ignored_with_a_note() {
     let manifests = list(&[service.clone(), service, claim("c", json!({}))]).to_string();
     let ended = Home::new().bindery_with(&["plan", "-f", "-"], &manifests);
     assert_eq!(ended.status, 0);
-    assert_eq!(ended.stderr, "note: 2 x v1 Service ignored: nothing that is decided here depends on it\n");
+    assert_eq!(ended.stderr, "note: 2 x v1 Service left out: nothing that is decided here depends on it\n");
     assert_eq!(table(""), "There are no claims, and no volumes to reclaim.\n");
 }
 
@@ -273,7 +409,11 @@ fn bad_input_is_refused_in_one_sentence() {
         ("just words".to_owned(), "bad.yaml: the document at line 1 is not a Kubernetes object: "),
         ("kind: PersistentVolume".to_owned(), "bad.yaml: the document at line 1 has no apiVersion: "),
         (nameless.to_string(), "bad.yaml: PersistentVolume \"\": it has no metadata.name: give it one"),
-        (twice, "bad.yaml: PersistentVolume \"v\" is there twice, first in bad.yaml: remove one"),
+        (
+            twice,
+            "bad.yaml: PersistentVolume \"v\" at line 1, item 2 is also in bad.yaml at line 1, item 1: \
+             remove one",
+        ),
         (
             volume("v", json!({"capacity": {"storage": "100E"}})).to_string(),
             "bad.yaml: PersistentVolume \"v\": spec.capacity.storage: \"100E\" is out of range; Bindery \

@@ -30,6 +30,16 @@ pub struct VolumeObstacles {
     pub obstacles: Vec<Obstacle>,
 }
 
+/// The volumes nearest to a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// Nearest first: fewest obstacles; then those that are large enough, the smallest first; then the
+    /// largest of the others. Volumes that cannot be read are last.
+    pub nearest: Vec<VolumeObstacles>,
+    /// How many further volumes there are.
+    pub more: usize,
+}
+
 /// A reason why a claim cannot have a volume, with the values. It prints as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstacle {
@@ -44,32 +54,46 @@ pub struct Obstacle {
 }
 
 impl State {
-    pub(crate) fn explain(&self, claim: &Claim) -> Vec<VolumeObstacles> {
+    pub(crate) fn explain(&self, claim: &Claim, max: usize) -> Explanation {
         let is_asked_for = |name: &Text| claim.volume_name.as_ref().is_none_or(|named| named == name);
-        let mut volumes: Vec<_> = self
-            .volumes()
-            .into_iter()
-            .filter(|volume| is_asked_for(&volume.name))
-            .map(|volume| (obstacles(&volume, claim, self.picked_for(&volume.name)), volume))
-            .collect();
-        volumes.sort_by(|(a, volume), (b, other)| {
-            a.len().cmp(&b.len()).then_with(|| nearer(claim.request, volume, other))
+        let volumes = self.volumes();
+        let pairs = volumes.iter().filter(|volume| is_asked_for(&volume.name)).map(|volume| Pair {
+            volume,
+            claim,
+            picked_for: self.picked_for(&volume.name),
         });
-        let readable = volumes
-            .into_iter()
-            .map(|(obstacles, volume)| VolumeObstacles { volume: volume.name.clone(), obstacles });
-        let unreadable = self.index.unreadable.iter().filter(|name| is_asked_for(name)).filter_map(|name| {
-            let offers = self.volumes.find(name)?.cached.overlay().err()?.why.to_string();
-            let (reason, asks) = (Reason::Unreadable, String::new());
-            let obstacles = vec![Obstacle { reason, field: "", offers, asks }];
-            Some(VolumeObstacles { volume: name.clone(), obstacles })
-        });
-        readable.chain(unreadable).collect()
+        let mut ranked: Vec<_> = pairs.map(|pair| (pair.reasons().count(), pair)).collect();
+        let nearer = |(a, one): &(usize, Pair<'_>), (b, other): &(usize, Pair<'_>)| {
+            a.cmp(b).then_with(|| nearer(claim.request, one.volume, other.volume))
+        };
+        let readable = ranked.len();
+        if max < readable {
+            ranked.select_nth_unstable_by(max, nearer);
+            ranked.truncate(max);
+        }
+        ranked.sort_by(nearer);
+        let nearest = ranked.into_iter().map(|(_, pair)| pair.explain());
+        let unreadable: Vec<_> = self.index.unreadable.iter().filter(|name| is_asked_for(name)).collect();
+        Explanation {
+            more: (readable + unreadable.len()).saturating_sub(max),
+            nearest: nearest
+                .chain(unreadable.into_iter().filter_map(|name| self.explain_unreadable(name)))
+                .take(max)
+                .collect(),
+        }
+    }
+
+    fn explain_unreadable(&self, name: &Text) -> Option<VolumeObstacles> {
+        let offers = self.volumes.find(name)?.cached.overlay().err()?.why.to_string();
+        let (reason, asks) = (Reason::Unreadable, String::new());
+        let obstacles = vec![Obstacle { reason, field: "", offers, asks }];
+        Some(VolumeObstacles { volume: name.clone(), obstacles })
     }
 
     pub(crate) fn obstacles(&self, claim: &Claim, volume: &str) -> Option<Vec<Obstacle>> {
         let Lookup::Found(volume) = self.volume(Source::Overlay, volume) else { return None };
-        Some(obstacles(&volume, claim, self.picked_for(&volume.name)))
+        let pair = Pair { volume: &volume, claim, picked_for: self.picked_for(&volume.name) };
+        Some(pair.explain().obstacles)
     }
 }
 
@@ -82,64 +106,100 @@ fn nearer(request: Quantity, a: &Volume, b: &Volume) -> Ordering {
     rank(a).cmp(&rank(b)).then_with(|| a.name.cmp(&b.name))
 }
 
-/// The obstacles of a volume for a claim. `picked_for` is the claim for which a decision in flight has picked
-/// the volume.
-fn obstacles(volume: &Volume, claim: &Claim, picked_for: Option<&ClaimKey>) -> Vec<Obstacle> {
-    let own = volume.is_bound_to(claim);
-    let named = claim.volume_name.as_ref() == Some(&volume.name);
-    if own && named {
-        return Vec::new();
+/// A volume and a claim that might get it.
+struct Pair<'a> {
+    volume: &'a Volume,
+    claim: &'a Claim,
+    /// The claim for which a decision in flight has picked the volume.
+    picked_for: Option<&'a ClaimKey>,
+}
+
+impl Pair<'_> {
+    fn explain(&self) -> VolumeObstacles {
+        let obstacles = self.reasons().map(|reason| self.obstacle(reason)).collect();
+        VolumeObstacles { volume: self.volume.name.clone(), obstacles }
     }
-    let other = volume.claim_ref.as_ref().filter(|_| !own).map(|claim_ref| owner(claim_ref, claim));
-    let in_flight = picked_for.filter(|other| volume.claim_ref.is_none() && **other != claim.key);
-    let searched = !own && !named;
-    let offered = volume.phase == VolumePhase::Available || other.is_some();
-    let capacity = volume.capacity.unwrap_or_default();
-    let (has, wants) = (volume.access_set(), claim.access_set());
-    let unmet: Vec<String> = claim
-        .requirements()
-        .iter()
-        .filter(|r| !r.matches(volume.labels.get(&r.key).map(|value| &**value)))
-        .map(requirement)
-        .collect();
-    let name = |name: &str| if name.is_empty() { "none".to_owned() } else { format!("{name:?}") };
-    let attributes = [volume.attributes_class_or_empty(), claim.attributes_class_or_empty()];
-    let checks = [
-        other.map(|other| (Reason::ReservedForOther, "spec.claimRef", other, claim.key.to_string())),
-        volume
-            .deleting
-            .then(|| (Reason::Deleting, "metadata.deletionTimestamp", String::new(), String::new())),
-        (!own && *volume.class != *claim.class_or_empty()).then(|| {
-            let (offers, asks) = (name(&volume.class), name(claim.class_or_empty()));
-            (Reason::ClassDiffers, "spec.storageClassName", offers, asks)
-        }),
-        (volume.mode != claim.mode).then(|| {
-            let (offers, asks) = (volume.mode.name().to_owned(), claim.mode.name().to_owned());
-            (Reason::VolumeModeDiffers, "spec.volumeMode", offers, asks)
-        }),
-        (attributes[0] != attributes[1]).then(|| {
-            let [offers, asks] = attributes.map(name);
-            (Reason::AttributesClassDiffers, "spec.volumeAttributesClassName", offers, asks)
-        }),
-        (!has.contains(wants))
-            .then(|| (Reason::AccessModesMissing, "spec.accessModes", modes(has), modes(wants))),
-        (searched && !offered).then(|| {
-            let phase = if volume.phase.name().is_empty() { "unset" } else { volume.phase.name() };
-            let available = VolumePhase::Available.name();
-            (Reason::NotAvailable, "status.phase", phase.to_owned(), available.to_owned())
-        }),
-        (capacity < claim.request).then(|| {
-            (Reason::TooSmall, "spec.capacity.storage", capacity.to_string(), claim.request.to_string())
-        }),
-        (searched && !unmet.is_empty())
-            .then(|| (Reason::SelectorDiffers, "metadata.labels", labels(&volume.labels), unmet.join(", "))),
-        in_flight.map(|other| (Reason::InFlight, "", other.to_string(), claim.key.to_string())),
-    ];
-    checks
-        .into_iter()
-        .flatten()
-        .map(|(reason, field, offers, asks)| Obstacle { reason, field, offers, asks })
-        .collect()
+
+    /// Why the claim cannot have the volume, in the order of [`Reason`].
+    fn reasons(&self) -> impl Iterator<Item = Reason> {
+        let (volume, claim) = (self.volume, self.claim);
+        let own = volume.is_bound_to(claim);
+        let named = claim.volume_name.as_ref() == Some(&volume.name);
+        let searched = !own && !named;
+        let is_reserved = volume.claim_ref.is_some() && !own;
+        let is_offered = volume.phase == VolumePhase::Available || is_reserved;
+        let attributes = [volume.attributes_class_or_empty(), claim.attributes_class_or_empty()];
+        let checks = [
+            (Reason::ReservedForOther, is_reserved),
+            (Reason::Deleting, volume.deleting),
+            (Reason::ClassDiffers, !own && *volume.class != *claim.class_or_empty()),
+            (Reason::VolumeModeDiffers, volume.mode != claim.mode),
+            (Reason::AttributesClassDiffers, attributes[0] != attributes[1]),
+            (Reason::AccessModesMissing, !volume.access_set().contains(claim.access_set())),
+            (Reason::NotAvailable, searched && !is_offered),
+            (Reason::TooSmall, volume.capacity.unwrap_or_default() < claim.request),
+            (Reason::SelectorDiffers, searched && self.unmet().next().is_some()),
+            (Reason::InFlight, self.picked_for_other().is_some()),
+        ];
+        let is_pair = own && named;
+        checks.into_iter().filter(move |(_, applies)| *applies && !is_pair).map(|(reason, _)| reason)
+    }
+
+    fn unmet(&self) -> impl Iterator<Item = &Requirement> {
+        let labels = &self.volume.labels;
+        let requirements = self.claim.requirements().iter();
+        requirements.filter(|r| !r.matches(labels.get(&r.key).map(|value| &**value)))
+    }
+
+    fn picked_for_other(&self) -> Option<&ClaimKey> {
+        self.picked_for.filter(|other| self.volume.claim_ref.is_none() && **other != self.claim.key)
+    }
+
+    /// The values of a reason that applies.
+    fn obstacle(&self, reason: Reason) -> Obstacle {
+        let (volume, claim) = (self.volume, self.claim);
+        let name = |name: &str| if name.is_empty() { "none".to_owned() } else { format!("{name:?}") };
+        let key = || claim.key.to_string();
+        let (field, offers, asks) = match reason {
+            Reason::ReservedForOther => {
+                let other = volume.claim_ref.as_ref().map(|claim_ref| owner(claim_ref, claim));
+                ("spec.claimRef", other.unwrap_or_default(), key())
+            }
+            Reason::Deleting => ("metadata.deletionTimestamp", String::new(), String::new()),
+            Reason::ClassDiffers => {
+                ("spec.storageClassName", name(&volume.class), name(claim.class_or_empty()))
+            }
+            Reason::VolumeModeDiffers => {
+                ("spec.volumeMode", volume.mode.name().to_owned(), claim.mode.name().to_owned())
+            }
+            Reason::AttributesClassDiffers => (
+                "spec.volumeAttributesClassName",
+                name(volume.attributes_class_or_empty()),
+                name(claim.attributes_class_or_empty()),
+            ),
+            Reason::AccessModesMissing => {
+                ("spec.accessModes", modes(volume.access_set()), modes(claim.access_set()))
+            }
+            Reason::NotAvailable => {
+                let phase = if volume.phase.name().is_empty() { "unset" } else { volume.phase.name() };
+                ("status.phase", phase.to_owned(), VolumePhase::Available.name().to_owned())
+            }
+            Reason::TooSmall => {
+                let capacity = volume.capacity.unwrap_or_default();
+                ("spec.capacity.storage", capacity.to_string(), claim.request.to_string())
+            }
+            Reason::SelectorDiffers => {
+                let unmet: Vec<String> = self.unmet().map(requirement).collect();
+                ("metadata.labels", labels(&volume.labels), unmet.join(", "))
+            }
+            Reason::InFlight => {
+                ("", self.picked_for_other().map(ToString::to_string).unwrap_or_default(), key())
+            }
+            // These are no reasons of a pair.
+            Reason::Unreadable | Reason::WaitsForConsumer => ("", String::new(), String::new()),
+        };
+        Obstacle { reason, field, offers, asks }
+    }
 }
 
 /// The claim that a volume is for, which is not `claim`: that may be a later claim of the same name.

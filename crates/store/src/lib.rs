@@ -44,7 +44,7 @@ pub use delivery::{
     PodContent, Unreadable,
 };
 pub use environment::Environment;
-pub use explain::{Obstacle, VolumeObstacles};
+pub use explain::{Explanation, Obstacle, VolumeObstacles};
 pub use live::LiveReads;
 pub use session::Session;
 pub use store::{PickedFor, Store};

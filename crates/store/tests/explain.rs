@@ -58,8 +58,12 @@ proptest! {
         }
         for query in queries {
             let mut counts = BTreeMap::<Reason, u32>::new();
-            let candidates = store.explain(&asking(&query, &key, &uid));
+            let claim = asking(&query, &key, &uid);
+            let candidates = store.explain(&claim, usize::MAX).nearest;
             prop_assert_eq!(candidates.len(), count);
+            let nearest = store.explain(&claim, 2);
+            prop_assert_eq!(&nearest.nearest[..], &candidates[..count.min(2)]);
+            prop_assert_eq!(nearest.more, count.saturating_sub(2));
             for candidate in &candidates {
                 if let Some(first) = candidate.obstacles.first() {
                     *counts.entry(first.reason).or_default() += 1;
@@ -173,7 +177,7 @@ fn told(store: &Store, claim: &Claim) -> Vec<String> {
         let obstacles: Vec<String> = candidate.obstacles.iter().map(ToString::to_string).collect();
         format!("{} {}", candidate.volume, obstacles.join("; "))
     };
-    store.explain(claim).iter().map(line).collect()
+    store.explain(claim, usize::MAX).nearest.iter().map(line).collect()
 }
 
 #[test]

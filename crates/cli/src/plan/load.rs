@@ -8,6 +8,7 @@ use bindery_kube::decode;
 use bindery_store::Observed;
 use serde_json::{Value, json};
 
+use super::expand;
 use crate::manifest::Manifest;
 use crate::objects::{Resource, Title};
 
@@ -26,37 +27,80 @@ impl Object {
     }
 }
 
-/// The objects that decisions depend on, sorted by resource, then as in the manifests. Names the others on
-/// standard error.
+/// The objects that decisions depend on, sorted by resource, then as in the manifests; with the claims that
+/// controllers will make for them. Names the others on standard error.
 pub(super) fn sort(manifests: Vec<Manifest>) -> Result<Vec<Object>> {
-    let mut ignored = BTreeMap::<String, usize>::new();
-    let mut seen = BTreeMap::<String, String>::new();
-    let mut objects = Vec::new();
-    for Manifest { file, object: mut value } in manifests {
-        let Some(resource) = Resource::of(&value) else {
-            let text = |field: &str| value[field].as_str().unwrap_or_default().to_owned();
-            if let Some(served) = Resource::version_served(&value) {
-                let version = text("apiVersion");
-                bail!("{file}: {}: apiVersion: {version:?} is not served; write {served}", Title(&value));
+    let mut sorted = Sorted::default();
+    let mut made = Vec::new();
+    for Manifest { file, place, object } in manifests {
+        let claims = expand::claims(&object).with_context(|| format!("{file}: {}", Title(&object)))?;
+        let is_expanded = !claims.is_empty();
+        made.extend(claims.into_iter().map(|claim| (file.clone(), claim)));
+        let Some(resource) = Resource::of(&object) else {
+            if !is_expanded {
+                sorted.leave_out(&file, &object)?;
             }
-            *ignored.entry(format!("{} {}", text("apiVersion"), text("kind"))).or_default() += 1;
             continue;
         };
+        sorted.add(file, place, resource, object)?;
+    }
+    for (file, claim) in made {
+        sorted.add_made(file, claim)?;
+    }
+    for ((kind, why), count) in sorted.left_out {
+        eprintln!("note: {count} x {kind} left out: {why}");
+    }
+    sorted.objects.sort_by_key(|object| object.resource);
+    Ok(sorted.objects)
+}
+
+#[derive(Default)]
+struct Sorted {
+    objects: Vec<Object>,
+    /// The place of each object, by its title.
+    places: BTreeMap<String, String>,
+    /// How many objects of each kind are left out, and why.
+    left_out: BTreeMap<(String, &'static str), usize>,
+}
+
+impl Sorted {
+    fn add(&mut self, file: String, place: String, resource: Resource, mut value: Value) -> Result<()> {
         complete_name(&mut value, resource).with_context(|| format!("{file}: {}", Title(&value)))?;
         check(&value, resource).with_context(|| format!("{file}: {}", Title(&value)))?;
-        match seen.entry(Title(&value).to_string()) {
+        match self.places.entry(Title(&value).to_string()) {
             Entry::Occupied(first) => {
-                bail!("{file}: {} is there twice, first in {}: remove one", Title(&value), first.get())
+                bail!("{file}: {} at {place} is also in {}: remove one", Title(&value), first.get())
             }
-            Entry::Vacant(entry) => entry.insert(file.clone()),
+            Entry::Vacant(entry) => entry.insert(format!("{file} at {place}")),
         };
-        objects.push(Object { file, resource, value });
+        self.objects.push(Object { file, resource, value });
+        Ok(())
     }
-    for (kind, count) in ignored {
-        eprintln!("note: {count} x {kind} ignored: nothing that is decided here depends on it");
+
+    /// Adds a claim that a controller will make, unless it exists: then the controller uses it.
+    fn add_made(&mut self, file: String, mut value: Value) -> Result<()> {
+        complete_name(&mut value, Resource::Claim).with_context(|| format!("{file}: {}", Title(&value)))?;
+        if self.places.contains_key(&Title(&value).to_string()) {
+            return Ok(());
+        }
+        self.add(file, "a template".to_owned(), Resource::Claim, value)
     }
-    objects.sort_by_key(|object| object.resource);
-    Ok(objects)
+
+    fn leave_out(&mut self, file: &str, object: &Value) -> Result<()> {
+        let text = |field: &str| object[field].as_str().unwrap_or_default();
+        if let Some(served) = Resource::version_served(object) {
+            let version = text("apiVersion");
+            bail!("{file}: {}: apiVersion: {version:?} is not served; write {served}", Title(object));
+        }
+        let why = if expand::makes_unnamed_claims(object) {
+            "the names of its pods, and so of their claims, are not known before"
+        } else {
+            "nothing that is decided here depends on it"
+        };
+        let kind = format!("{} {}", text("apiVersion"), text("kind"));
+        *self.left_out.entry((kind, why)).or_default() += 1;
+        Ok(())
+    }
 }
 
 fn complete_name(value: &mut Value, resource: Resource) -> Result<()> {

@@ -7,20 +7,56 @@ use bindery_core::{
     Action, Claim, ClaimPhase, Event, EventKind, Lookup, OperationKind, ReclaimPolicy, Source, Text, Volume,
     VolumePhase,
 };
-use bindery_store::{Obstacle, VolumeObstacles};
-use serde::Serialize;
+use bindery_store::{Explanation, Obstacle, VolumeObstacles};
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::planner::{Decided, Planner};
 
-/// The plan. Programs read its JSON, so fields are only added.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Plan {
-    /// Every claim, in the order of namespace and name.
-    pub(super) claims: Vec<ClaimPlan>,
+/// The plan. It is made while it is written, claim by claim, because the plan of a large cluster is longer
+/// than its objects. Programs read its JSON, so fields are only added.
+pub(super) struct Plan<'a> {
+    planner: &'a Planner,
+    /// Most candidates of a claim.
+    nearest: usize,
     /// The volumes whose claims are gone, in the order of names.
     pub(super) volumes: Vec<VolumePlan>,
+}
+
+impl<'a> Plan<'a> {
+    /// The plan of a planner that has settled.
+    pub(super) fn new(planner: &'a Planner, nearest: usize) -> Self {
+        let mut volumes: Vec<_> =
+            planner.volumes_before().filter_map(|name| volume_plan(planner, name)).collect();
+        volumes.sort_by(|a, b| a.name.cmp(&b.name));
+        Self { planner, nearest, volumes }
+    }
+
+    /// Every claim, in the order of namespace and name.
+    pub(super) fn claims(&self) -> impl Iterator<Item = ClaimPlan> {
+        self.planner.claims_before().map(|before| claim_plan(self.planner, before, self.nearest))
+    }
+
+    /// The same without candidates.
+    pub(super) fn outcomes(&self) -> impl Iterator<Item = ClaimPlan> {
+        self.planner.claims_before().map(|before| claim_plan(self.planner, before, 0))
+    }
+}
+
+impl Serialize for Plan<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        struct Claims<'a>(&'a Plan<'a>);
+        impl Serialize for Claims<'_> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_seq(self.0.claims())
+            }
+        }
+        let mut plan = serializer.serialize_struct("Plan", 2)?;
+        plan.serialize_field("claims", &Claims(self))?;
+        plan.serialize_field("volumes", &self.volumes)?;
+        plan.end()
+    }
 }
 
 /// The plan of a claim.
@@ -49,9 +85,12 @@ pub(super) struct ClaimPlan {
     /// The messages of its events.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) messages: Vec<String>,
-    /// Every volume, the nearest first, if the claim has none.
+    /// The nearest volumes, if the claim has none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) candidates: Vec<CandidatePlan>,
+    /// How many volumes are further away than the candidates.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) more_candidates: usize,
 }
 
 /// What becomes of a claim.
@@ -118,21 +157,20 @@ pub(super) struct VolumePlan {
     pub(super) fate: String,
 }
 
-/// The plan of a planner that has settled.
-pub(super) fn plan(planner: &Planner) -> Plan {
-    let mut volumes: Vec<_> =
-        planner.volumes_before().filter_map(|name| volume_plan(planner, name)).collect();
-    volumes.sort_by(|a, b| a.name.cmp(&b.name));
-    Plan { claims: planner.claims_before().map(|before| claim_plan(planner, before)).collect(), volumes }
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
-fn claim_plan(planner: &Planner, before: &Arc<Claim>) -> ClaimPlan {
+fn claim_plan(planner: &Planner, before: &Arc<Claim>, nearest: usize) -> ClaimPlan {
     let decided = planner.decided(&Key::Claim(before.key.clone()));
     let now = planner.claim(&before.key);
     let claim = now.as_ref().unwrap_or(before);
     let outcome = if now.is_some() { outcome(claim, &decided) } else { Outcome::Deleted };
     let bound = outcome == Outcome::Bound;
     let has_volume = matches!(outcome, Outcome::Bound | Outcome::Lost | Outcome::Deleted);
+    let (candidates, more_candidates) =
+        if has_volume || nearest == 0 { (Vec::new(), 0) } else { candidates(planner, claim, nearest) };
     ClaimPlan {
         namespace: claim.key.namespace.clone(),
         name: claim.key.name.clone(),
@@ -144,7 +182,8 @@ fn claim_plan(planner: &Planner, before: &Arc<Claim>) -> ClaimPlan {
         capacity: claim.status.capacity.filter(|_| bound).map(|capacity| capacity.to_string()),
         provisioner: provisioner(claim, &decided).filter(|_| outcome == Outcome::Provisioning),
         messages: if bound { Vec::new() } else { messages(planner, claim, &decided) },
-        candidates: if has_volume { Vec::new() } else { candidates(planner, claim) },
+        candidates,
+        more_candidates,
     }
 }
 
@@ -183,6 +222,9 @@ fn events(decided: &Decided) -> impl Iterator<Item = &Event> {
 
 /// The messages for the user, each once.
 fn messages(planner: &Planner, claim: &Claim, decided: &Decided) -> Vec<String> {
+    if let Some(why) = misbound(planner, claim) {
+        return vec![why];
+    }
     let missing = claim.volume_name.as_deref().filter(|name| planner.volume(name).is_none());
     // Upstream records no event for this.
     let missing = missing.map(|name| format!("spec.volumeName: there is no volume {name:?} yet"));
@@ -196,16 +238,33 @@ fn messages(planner: &Planner, claim: &Claim, decided: &Decided) -> Vec<String> 
     messages
 }
 
-/// The volume that the claim names, else all volumes.
-fn candidates(planner: &Planner, claim: &Claim) -> Vec<CandidatePlan> {
-    let candidates = planner.store().explain(claim).into_iter();
-    candidates
-        .map(|VolumeObstacles { volume, obstacles }| CandidatePlan {
-            volume,
-            fits: obstacles.is_empty(),
-            obstacles: obstacles.iter().map(obstacle).collect(),
-        })
-        .collect()
+/// Why a claim is lost whose volume exists. Upstream's event says "Two claims are bound to the same volume" for
+/// each of these cases.
+fn misbound(planner: &Planner, claim: &Claim) -> Option<String> {
+    let name = claim.volume_name.as_ref().filter(|_| claim.status.phase == ClaimPhase::Lost)?;
+    let Lookup::Found(volume) = planner.store().volume(Source::Overlay, name) else { return None };
+    let owner = volume.claim_ref.as_ref()?;
+    let (key, uid) = (owner.claim_key(), owner.uid.as_ref().map_or("none", |uid| &*uid.0));
+    if planner.claim(&key).is_some_and(|other| Some(&other.uid) == owner.uid.as_ref()) {
+        return Some(format!("Two claims are bound to the same volume {name:?}; it belongs to {key}"));
+    }
+    Some(format!(
+        "volume {name:?} belongs to {key} with UID {uid}, and this claim has UID {}: one of them was made again, \
+         for instance by a restore. If the volume has this claim's data, clear its spec.claimRef, and the claim \
+         is bound again. If not, delete the claim and make it again: it gets another volume",
+        claim.uid
+    ))
+}
+
+/// The volume that the claim names, else the nearest ones, and how many others there are.
+fn candidates(planner: &Planner, claim: &Claim, nearest: usize) -> (Vec<CandidatePlan>, usize) {
+    let Explanation { nearest, more } = planner.store().explain(claim, nearest);
+    let candidate = |VolumeObstacles { volume, obstacles }| CandidatePlan {
+        volume,
+        fits: obstacles.is_empty(),
+        obstacles: obstacles.iter().map(obstacle).collect(),
+    };
+    (nearest.into_iter().map(candidate).collect(), more)
 }
 
 fn obstacle(obstacle: &Obstacle) -> ObstaclePlan {

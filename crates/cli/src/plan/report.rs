@@ -1,44 +1,47 @@
 //! The plan as tables for people.
 
-use super::outcome::{CandidatePlan, ClaimPlan, Outcome, Plan, VolumePlan};
-use crate::output;
+use std::io::{self, Write};
+
 use bindery_core::Text;
 
-/// The plan as tables, with at most `nearest` candidates for a claim without volume; 0 for all.
-pub(super) fn table(plan: &Plan, nearest: usize) -> String {
-    if plan.claims.is_empty() && plan.volumes.is_empty() {
-        return "There are no claims, and no volumes to reclaim.\n".to_owned();
+use super::outcome::{CandidatePlan, ClaimPlan, Outcome, Plan, VolumePlan};
+use crate::output;
+
+/// Writes the plan as tables.
+pub(super) fn write(plan: &Plan<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let outcomes = claims(plan);
+    if outcomes.len() == 1 && plan.volumes.is_empty() {
+        return out.write_all(b"There are no claims, and no volumes to reclaim.\n");
     }
-    let mut text = String::new();
-    if !plan.claims.is_empty() {
-        text += &output::table(&claims(&plan.claims));
+    if outcomes.len() > 1 {
+        out.write_all(output::table(&outcomes).as_bytes())?;
     }
-    for claim in &plan.claims {
-        let is_settled = matches!(claim.outcome, Outcome::Bound | Outcome::Deleted);
-        if !is_settled {
-            text += &details(claim, if nearest == 0 { usize::MAX } else { nearest });
+    for claim in plan.claims() {
+        if !matches!(claim.outcome, Outcome::Bound | Outcome::Deleted) {
+            out.write_all(details(&claim).as_bytes())?;
         }
     }
     if !plan.volumes.is_empty() {
-        text += if text.is_empty() { "" } else { "\n" };
-        text += &output::table(&volumes(&plan.volumes));
+        out.write_all(if outcomes.len() == 1 { b"" } else { b"\n" })?;
+        out.write_all(output::table(&volumes(&plan.volumes)).as_bytes())?;
     }
-    text
+    Ok(())
 }
 
 fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(|cell| if cell.is_empty() { "-" } else { cell }.to_owned()).into()
 }
 
-fn claims(claims: &[ClaimPlan]) -> Vec<Vec<String>> {
+/// The outcome of each claim, after a head.
+fn claims(plan: &Plan<'_>) -> Vec<Vec<String>> {
     let head = row(["CLAIM", "REQUEST", "CLASS", "OUTCOME", "VOLUME", "CAPACITY"]);
-    let rows = claims.iter().map(|claim| {
+    let rows = plan.outcomes().map(|claim| {
         let or_empty = |text: &Option<Text>| text.as_deref().unwrap_or_default().to_owned();
         row([
-            &title(claim),
+            &title(&claim),
             &claim.request,
             &or_empty(&claim.storage_class),
-            &outcome(claim),
+            &outcome(&claim),
             &or_empty(&claim.volume),
             claim.capacity.as_deref().unwrap_or_default(),
         ])
@@ -66,17 +69,17 @@ fn outcome(claim: &ClaimPlan) -> String {
 }
 
 /// The messages and candidates of a claim.
-fn details(claim: &ClaimPlan, nearest: usize) -> String {
+fn details(claim: &ClaimPlan) -> String {
     let why =
         if claim.messages.is_empty() { "nothing more is said".to_owned() } else { claim.messages.join("; ") };
     let mut text = format!("\n{}: {why}\n", title(claim));
-    let shown = claim.candidates.iter().take(nearest);
-    let rows: Vec<Vec<String>> =
-        shown.map(|candidate| vec![format!("  {}", candidate.volume), reasons(claim, candidate)]).collect();
-    text += &output::table(&rows);
-    let more = claim.candidates.len().saturating_sub(nearest);
-    if more > 0 {
-        text += &format!("  and {more} more volumes, further away: --nearest 0 lists all\n");
+    let row = |candidate: &CandidatePlan| vec![format!("  {}", candidate.volume), reasons(claim, candidate)];
+    text += &output::table(&claim.candidates.iter().map(row).collect::<Vec<_>>());
+    if claim.more_candidates > 0 {
+        text += &format!(
+            "  and {} more volumes, further away: --nearest all lists them\n",
+            claim.more_candidates
+        );
     }
     text
 }

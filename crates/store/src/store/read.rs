@@ -7,7 +7,7 @@ use bindery_core::{Claim, ClaimKey, Class, Lookup, Source, Text, Volume};
 use super::Store;
 use crate::change::Revision;
 use crate::delivery::{Kind, Unreadable};
-use crate::explain::{Obstacle, VolumeObstacles};
+use crate::explain::{Explanation, Obstacle};
 
 impl Store {
     /// Whether the initial lists of all kinds are complete. Before that nothing is decided.
@@ -82,14 +82,13 @@ impl Store {
         self.state().unreadable_claim(key)
     }
 
-    /// Every volume of the overlay with its obstacles for the claim, nearest first: fewest obstacles; then
-    /// the large enough, smallest first; then the too small, largest first; equals by name. Volumes that
-    /// cannot be parsed come last. A claim that names a volume gets only that one.
+    /// The volumes of the overlay that are nearest to the claim, at most `max`, with their obstacles. A claim
+    /// that names a volume gets only that one.
     ///
     /// An invalid selector is not an obstacle here: a decision about the claim fails before it looks at any
     /// volume.
-    pub fn explain(&self, claim: &Claim) -> Vec<VolumeObstacles> {
-        self.state().explain(claim)
+    pub fn explain(&self, claim: &Claim, max: usize) -> Explanation {
+        self.state().explain(claim, max)
     }
 
     /// The obstacles of one volume for a claim, as in [`Store::explain`]; empty where the claim can have it,
