@@ -48,7 +48,8 @@ pub(crate) struct Arguments {
     /// Create the objects of an example at the start; see `bindery example`. Repeat it for several.
     #[arg(long = "example", value_name = "NAME")]
     examples: Vec<String>,
-    /// Write every decision and its evidence to this new file, for `bindery replay`.
+    /// Write every decision and its evidence to this new file, for `bindery replay`. Evidence is written
+    /// whole: 2,000 claims that come and go fill about 4 MB a second.
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
     #[command(flatten)]

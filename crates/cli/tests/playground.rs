@@ -366,7 +366,10 @@ fn unusable_arguments_are_refused_in_one_sentence() {
             [&free[..], &["--engine", "not.wasm"]].concat(),
             "not.wasm: the engine is not WebAssembly: ".to_owned(),
         ),
-        ([&free[..], &["--journal", "mine"]].concat(), "the journal mine cannot be started: ".to_owned()),
+        (
+            [&free[..], &["--journal", "mine"]].concat(),
+            "the journal mine exists already: remove it, or name a new file".to_owned(),
+        ),
     ] {
         let ended = home.bindery(&[&["playground"], &arguments[..]].concat());
         assert_eq!((ended.status, ended.stdout.as_str()), (2, ""), "{ended:?}");

@@ -24,6 +24,8 @@ pub struct Reader<R> {
     source: R,
     chain: [u8; DIGEST],
     number: u64,
+    /// Bytes that were read.
+    offset: u64,
 }
 
 /// Why a journal, or the rest of one, cannot be read.
@@ -46,6 +48,16 @@ pub enum ReadError {
     Broken {
         /// Number of the record, from 1.
         number: u64,
+    },
+    /// Another journal begins here: files were joined.
+    #[error(
+        "another journal begins at byte {offset}, after record {after}: split the file there, and replay each part"
+    )]
+    Joined {
+        /// Number of the last record before.
+        after: u64,
+        /// Where the other journal begins in the file.
+        offset: u64,
     },
     /// The digest is right, but the record is of another version of Bindery.
     #[error("record {number} cannot be decoded by this version")]
@@ -96,7 +108,7 @@ impl<R: Read> Reader<R> {
         if fill(&mut source, &mut magic)? < MAGIC.len() || magic != *MAGIC {
             return Err(ReadError::NotAJournal);
         }
-        Ok(Self { source, chain: [0; DIGEST], number: 0 })
+        Ok(Self { source, chain: [0; DIGEST], number: 0, offset: MAGIC.len() as u64 })
     }
 
     /// The digest of the last record that was read, and so of all records up to it; 64 hexadecimal digits.
@@ -116,6 +128,9 @@ impl<R: Read> Reader<R> {
         if got == 0 {
             return Ok(None);
         }
+        if head.starts_with(MAGIC) {
+            return Err(ReadError::Joined { after: self.number, offset: self.offset });
+        }
         self.number += 1;
         let number = self.number;
         if got < head.len() {
@@ -131,6 +146,7 @@ impl<R: Read> Reader<R> {
         if got < length as usize {
             return Err(ReadError::Unfinished { number });
         }
+        self.offset += (head.len() + payload.len()) as u64;
         self.chain = next(&self.chain, &payload);
         if self.chain != *digest {
             return Err(ReadError::Broken { number });

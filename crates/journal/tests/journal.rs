@@ -114,6 +114,15 @@ fn only_the_digest_shows_records_cut_off_at_the_end() {
 }
 
 #[test]
+fn the_place_where_another_journal_begins_is_told() {
+    let (first, second) = (journal(&["a", "b"]), journal(&["c"]));
+    let joined = [&first[..], &second].concat();
+    let error = Reader::open(&joined[..]).unwrap().find_map(Result::err).unwrap();
+    let offset = first.len() as u64;
+    assert!(matches!(error, ReadError::Joined { after: 2, offset: at } if at == offset), "{error}");
+}
+
+#[test]
 fn another_file_is_not_a_journal() {
     for bytes in [b"".as_slice(), b"bindery", b"bindery-journal2"] {
         assert!(matches!(Reader::open(bytes), Err(ReadError::NotAJournal)));

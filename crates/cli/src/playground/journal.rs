@@ -1,13 +1,13 @@
 //! The journal of a playground. A thread of its own writes it, so that decisions do not wait.
 
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{BufWriter, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use bindery_controller::{DecisionOutcome, Journal, Key};
 use bindery_core::Evidence;
 use bindery_journal::{Record, Writer};
@@ -26,8 +26,13 @@ impl JournalFile {
     /// Starts a journal in a new file.
     pub(super) fn create(path: &Path) -> Result<Self> {
         let why = || format!("the journal {} cannot be started", path.display());
-        let writer =
-            Writer::create(BufWriter::new(File::create_new(path).with_context(why)?)).with_context(why)?;
+        let file = match File::create_new(path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                bail!("the journal {} exists already: remove it, or name a new file", path.display())
+            }
+            file => file.with_context(why)?,
+        };
+        let writer = Writer::create(BufWriter::new(file)).with_context(why)?;
         let (sender, receiver) = channel();
         let thread =
             std::thread::Builder::new().name("journal".to_owned()).spawn(move || write(writer, &receiver));
