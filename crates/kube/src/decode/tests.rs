@@ -189,6 +189,11 @@ fn a_malformed_field_is_unreadable_and_named() {
         (json!({"spec": {"volumeMode": ""}}), "spec.volumeMode: \"\""),
         (json!({"status": {"phase": "Confused"}}), "status.phase: \"Confused\""),
         (json!({"spec": {"claimRef": "c1"}}), "spec.claimRef: "),
+        (json!({"spec": {"claimRef": {"namespace": "ns", "uid": "u"}}}), "spec.claimRef.name: \"\""),
+        (
+            json!({"spec": {"claimRef": {"namespace": "..", "name": "c", "uid": "u"}}}),
+            "spec.claimRef.namespace: \"..\"",
+        ),
         (json!({"spec": {"accessModes": "ReadWriteOnce"}}), "spec.accessModes: "),
     ] {
         let why = why(volume(&merged(base_volume(), change)));

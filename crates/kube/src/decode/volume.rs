@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::fields::{Amount, Presence, nullable};
 use super::meta::Meta;
 use super::{access_modes, quantity, volume_mode};
+use crate::request::segment;
 
 #[derive(Clone, PartialEq, Deserialize, prost::Message)]
 pub(super) struct PersistentVolume {
@@ -167,11 +168,7 @@ pub(super) fn decode(volume: PersistentVolume) -> Result<Volume, String> {
         class: meta.class(spec.storage_class_name).unwrap_or_else(|| "".into()),
         mode: volume_mode(spec.volume_mode.as_deref())?,
         attributes_class: spec.volume_attributes_class_name.map(Text::from),
-        claim_ref: spec.claim_ref.map(|reference| ClaimRef {
-            namespace: reference.namespace.into(),
-            name: reference.name.into(),
-            uid: reference.uid.filter(|uid| !uid.is_empty()).map(|uid| Uid(uid.into())),
-        }),
+        claim_ref: spec.claim_ref.map(claim_ref).transpose()?,
         policy: policy(spec.persistent_volume_reclaim_policy.as_deref()),
         node_affinity: spec.node_affinity.is_some_and(|affinity| affinity.required.is_some()),
         phase: phase(status.and_then(|status| status.phase).as_deref())?,
@@ -179,6 +176,23 @@ pub(super) fn decode(volume: PersistentVolume) -> Result<Volume, String> {
         finalizers: meta.take_finalizers(),
         name: meta.name.into(),
     })
+}
+
+/// A reference with a UID leads to a live read of the claim, so its names must be names.
+fn claim_ref(reference: Reference) -> Result<ClaimRef, String> {
+    let Reference { namespace, name, uid } = reference;
+    let uid = uid.filter(|uid| !uid.is_empty()).map(|uid| Uid(uid.into()));
+    if uid.is_some() {
+        for (field, name) in [("namespace", &namespace), ("name", &name)] {
+            segment(name).map_err(|_| {
+                format!(
+                    "spec.claimRef.{field}: {name:?} is not the name of an object; correct it, or remove \
+                     spec.claimRef"
+                )
+            })?;
+        }
+    }
+    Ok(ClaimRef { namespace: namespace.into(), name: name.into(), uid })
 }
 
 fn annotations(meta: &Meta) -> VolumeAnnotations {
