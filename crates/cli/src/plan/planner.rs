@@ -91,6 +91,8 @@ impl Planner {
     pub(super) async fn settle(&self) -> Result<()> {
         for _ in 0..ROUNDS_MAX {
             let revision = self.sim.revision();
+            // Nothing watches, so earlier versions would only take memory.
+            self.sim.compact();
             self.deliver()?;
             for key in &self.keys {
                 self.sync(key).await?;
