@@ -173,8 +173,13 @@ impl Sim {
     /// All objects of a resource (`persistentvolumes`, `storageclasses`), sorted by namespace and name. Empty
     /// for a resource that is not served.
     pub fn objects(&self, resource: &str) -> Vec<Value> {
+        self.map_objects(resource, Value::clone)
+    }
+
+    /// What `map` makes of each object of a resource; see [`Sim::objects`]. Nothing is copied.
+    pub fn map_objects<T>(&self, resource: &str, map: impl FnMut(&Value) -> T) -> Vec<T> {
         let Some(resource) = registry::by_name(resource) else { return Vec::new() };
-        self.state().store.all(resource.kind).values().map(|object| (**object).clone()).collect()
+        self.state().store.all(resource.kind).values().map(Arc::as_ref).map(map).collect()
     }
 
     /// One object.

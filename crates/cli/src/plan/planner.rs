@@ -91,11 +91,11 @@ impl Planner {
     pub(super) async fn settle(&self) -> Result<()> {
         for _ in 0..ROUNDS_MAX {
             let revision = self.sim.revision();
-            // Nothing watches, so earlier versions would only take memory.
-            self.sim.compact();
             self.deliver()?;
             for key in &self.keys {
                 self.sync(key).await?;
+                // Nothing watches, so earlier versions would only take memory.
+                self.sim.compact();
             }
             if self.sim.revision() == revision {
                 return Ok(());
@@ -188,9 +188,8 @@ impl Planner {
             (Watched::Volume, "persistentvolumes"),
             (Watched::Claim, "persistentvolumeclaims"),
         ] {
-            let objects = sim.objects(resource);
-            let decoded = objects.iter().map(|object| decode::object(kind, object));
-            store.deliver(Delivery::listed(kind, decoded.collect::<Result<Vec<_>, _>>()?, "1"));
+            let decoded = sim.map_objects(resource, |object| decode::object(kind, object));
+            store.deliver(Delivery::listed(kind, decoded.into_iter().collect::<Result<Vec<_>, _>>()?, "1"));
         }
         Ok(())
     }
