@@ -14,6 +14,9 @@
 #![allow(clippy::print_stdout, reason = "counts are printed")]
 
 mod delay;
+// The program's own check, which is no library.
+#[path = "../../crates/cli/src/serve/foreign_writer.rs"]
+mod foreign_writer;
 mod law;
 mod network;
 mod plugin;

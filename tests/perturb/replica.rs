@@ -7,16 +7,21 @@ use bindery_controller::{Binder, Configuration, Mode, Parts, Plugin, Plugins, Se
 use bindery_core::Version;
 use bindery_engine::DefaultEngine;
 use bindery_kube::watch::{self, WatchLimits};
-use bindery_kube::{ApiClient, ApiPort, Elector, Events, LeaseSettings, Template};
+use bindery_kube::{ApiClient, ApiPort, Clock, Elector, Events, ForeignWriterMark, LeaseSettings, Template};
 use bindery_store::{Kind, Store};
-use tokio::sync::watch as channel;
+use tokio::sync::{Notify, watch as channel};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::foreign_writer::ForeignWriterCheck;
 use crate::network::Network;
 use crate::plugin::Assets;
 
+/// The namespace of the Lease.
+pub(crate) const LEASE_NAMESPACE: &str = "kube-system";
+/// The name of the Lease.
+pub(crate) const LEASE_NAME: &str = "bindery";
 /// The duration of the Lease.
 const LEASE: Duration = Duration::from_secs(60);
 /// The time at the start of a run, in seconds since 1970.
@@ -34,19 +39,19 @@ impl Replica {
     pub(crate) fn start(network: &Network, assets: &Assets, identity: String, began: Instant) -> Self {
         let client = ApiClient::from(network.client());
         let (events, worker) = Events::new(client.clone());
-        let clock =
+        let clock: Clock =
             Arc::new(move || START + i64::try_from(began.elapsed().as_secs()).unwrap_or(i64::MAX - START));
         let plugin: Arc<dyn Plugin<Template>> = Arc::new(assets.clone());
         let plugins: Plugins<Template> = [plugin].into_iter().collect();
         let settings = LeaseSettings {
-            namespace: "kube-system".to_owned(),
-            name: "bindery".to_owned(),
+            namespace: LEASE_NAMESPACE.to_owned(),
+            name: LEASE_NAME.to_owned(),
             identity,
             duration: LEASE,
         };
         let binder = Arc::new(Binder::new(Parts {
             store: Arc::new(Store::new()),
-            port: ApiPort::new(client.clone(), clock, events),
+            port: ApiPort::new(client.clone(), clock.clone(), events.clone()),
             engine: Arc::new(DefaultEngine),
             configuration: Configuration { plugins: Arc::new(plugins), ..Configuration::default() },
             settings: Settings {
@@ -70,7 +75,17 @@ impl Replica {
             tokio::spawn(worker.run()),
             tokio::spawn(watches),
             match network.mode {
-                Mode::Own => tokio::spawn(compete(client, binder, settings)),
+                Mode::Own => {
+                    let check = ForeignWriterCheck {
+                        binder: Arc::clone(&binder),
+                        mark: ForeignWriterMark::new(client.clone(), LEASE_NAMESPACE, LEASE_NAME),
+                        events,
+                        clock,
+                        lease: format!("{LEASE_NAMESPACE}/{LEASE_NAME}"),
+                        found: Notify::new(),
+                    };
+                    tokio::spawn(compete(client, binder, settings, check))
+                }
                 Mode::Observe => tokio::spawn(observe(client, binder)),
             },
         ];
@@ -91,23 +106,36 @@ async fn observe(client: ApiClient, binder: Arc<Binder<ApiPort>>) {
     tokio::join!(binder.run(CancellationToken::new()), newest);
 }
 
-/// Competes for the Lease once every kind is listed, and binds while this replica leads.
-async fn compete(client: ApiClient, binder: Arc<Binder<ApiPort>>, settings: LeaseSettings) {
+/// Competes for the Lease once every kind is listed, binds while this replica leads, and checks for other
+/// binders.
+async fn compete(
+    client: ApiClient,
+    binder: Arc<Binder<ApiPort>>,
+    settings: LeaseSettings,
+    check: ForeignWriterCheck,
+) {
     for kind in Kind::ALL {
         binder.intake().freshness().until_reached(kind, &Version::from(LOWEST)).await;
     }
     let elector = Elector::new(client.clone(), settings, channel::Sender::new(None));
     let (sender, holds) = channel::channel(false);
     let elector = elector.tells(binder.intake().clone()).run(sender);
-    let (_, ()) = tokio::join!(elector, lead(client, binder, holds));
+    let leading = lead(client, binder, &check, holds);
+    let (_, (), ()) = tokio::join!(elector, leading, check.run(CancellationToken::new()));
 }
 
-async fn lead(client: ApiClient, binder: Arc<Binder<ApiPort>>, mut holds: channel::Receiver<bool>) {
+async fn lead(
+    client: ApiClient,
+    binder: Arc<Binder<ApiPort>>,
+    check: &ForeignWriterCheck,
+    mut holds: channel::Receiver<bool>,
+) {
     while holds.wait_for(|holds| *holds).await.is_ok() {
         let term = CancellationToken::new();
         let bind = async {
             let current = watch::until_current(client.clone(), binder.intake());
-            if term.run_until_cancelled(current).await.is_some() {
+            let caught_up = async { tokio::join!(check.catch_up(), current) };
+            if term.run_until_cancelled(caught_up).await.is_some() {
                 Arc::clone(&binder).run(term.clone()).await;
             }
         };

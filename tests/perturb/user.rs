@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bindery_controller::Mode;
 use bindery_kit::json::{claim, merged, volume};
+use bindery_kube::FOREIGN_WRITER;
 use http::{Method, Request};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
@@ -15,6 +16,7 @@ use tower::ServiceExt as _;
 
 use crate::delay::pass;
 use crate::plugin::Assets;
+use crate::replica::{LEASE_NAME, LEASE_NAMESPACE};
 use crate::timeline::Timeline;
 
 pub(crate) const VOLUMES: &str = "persistentvolumes";
@@ -127,9 +129,25 @@ impl User {
 
     /// Waits until a replica leads and has decided about what there is.
     pub(crate) async fn until_led(&self) {
-        let lease = |user: &Self| user.timeline.sim.object("leases", Some("kube-system"), "bindery");
-        self.until("a replica leads", |user| lease(user).is_some()).await;
+        self.until("a replica leads", |user| user.lease().is_some()).await;
         pass(SETTLED).await;
+    }
+
+    fn lease(&self) -> Option<Value> {
+        self.timeline.sim.object("leases", Some(LEASE_NAMESPACE), LEASE_NAME)
+    }
+
+    /// Whether the Lease has the mark that another binder was seen.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.lease().is_some_and(|lease| !lease["metadata"]["annotations"][FOREIGN_WRITER].is_null())
+    }
+
+    /// Removes that mark, as the operator does after the other binder is off.
+    pub(crate) fn acknowledge(&self) {
+        if self.is_marked() {
+            let unmarked = json!({"metadata": {"annotations": {FOREIGN_WRITER: null}}});
+            self.lease().into_iter().for_each(|lease| self.timeline.sim.put(merged(lease, unmarked.clone())));
+        }
     }
 
     pub(crate) async fn until_bound(&self, claim: &str) {

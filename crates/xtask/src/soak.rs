@@ -46,9 +46,9 @@ pub(crate) struct Arguments {
     /// Random worlds of each kind, and random decisions for the guard.
     #[arg(long, default_value_t = 2_000_000)]
     worlds: u32,
-    /// Scenarios with disturbances. Every single one is tried in any case, and every pair of the smallest
-    /// scenarios.
-    #[arg(long, default_value_t = 500_000)]
+    /// Scripts of `pairs` in all. Every single disturbance is tried in any case, and every pair of the
+    /// smallest scenarios.
+    #[arg(long, default_value_t = 1_000_000)]
     scripts: u32,
     /// States that are visited of each large world of the model, about 100 bytes of memory each.
     #[arg(long, default_value_t = 12_000_000)]

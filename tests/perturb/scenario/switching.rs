@@ -4,7 +4,7 @@ use bindery_controller::Mode;
 use bindery_kit::json::claim;
 use serde_json::json;
 
-use super::plain;
+use super::{in_tree, plain};
 use crate::user::{CLAIMS, User, VOLUMES, reference};
 
 scenarios! {
@@ -27,6 +27,20 @@ scenarios! {
         user.switch(Mode::Own).await;
         user.until_bound("c1").await;
     }
+    "another binder is seen, and the operator acknowledges", &[], |user| {
+        user.bind(in_tree("v1")).await;
+        user.create(claim("c2", json!({}))).await;
+        user.until_phase(CLAIMS, "c2", "Pending").await;
+        user.create(plain("v2")).await;
+        bind_as_upstream(user, "c2", "v2").await;
+        user.until("the Lease is marked", User::is_marked).await;
+        user.delete(CLAIMS, "c1").await;
+        user.until_phase(VOLUMES, "v1", "Released").await;
+        user.until("volume v1 is deleted", |user| {
+            user.acknowledge();
+            user.object(VOLUMES, "v1").is_null()
+        }).await;
+    }
 }
 
 async fn bind_as_upstream(user: &User, claim: &str, volume: &str) {
@@ -45,6 +59,12 @@ async fn bind_as_upstream(user: &User, claim: &str, volume: &str) {
     let marks =
         json!({"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"});
     let status = json!({"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}});
-    let bound = json!({"metadata": {"annotations": marks}, "spec": {"volumeName": volume}, "status": status});
+    let phase = json!({
+        "manager": "kube-controller-manager", "operation": "Update", "apiVersion": "v1",
+        "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "subresource": "status",
+        "fieldsV1": {"f:status": {"f:phase": {}}},
+    });
+    let metadata = json!({"annotations": marks, "managedFields": [phase]});
+    let bound = json!({"metadata": metadata, "spec": {"volumeName": volume}, "status": status});
     user.overwrite(CLAIMS, claim, bound).await;
 }
