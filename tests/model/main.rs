@@ -5,8 +5,8 @@
 //! The replicas are the real binder: see `replay`. What the model has and what it leaves out is in `cluster`,
 //! what must hold in `law` and `rest`.
 //!
-//! In a second model an engine proposes whatever the contract has words for (`adversary`), and the guard has to
-//! refuse what breaks a law.
+//! In a second model an engine proposes whatever the contract has words for (`adversary`), and the guard has
+//! to refuse what breaks a law.
 //!
 //! `BINDERY_MODEL=whole` searches the large worlds too, up to `BINDERY_STATES` states of each.
 
