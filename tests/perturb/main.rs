@@ -172,3 +172,12 @@ fn repeat(script: &Script) {
         panic!("{error}");
     }
 }
+
+#[test]
+fn a_script_is_shrunk_to_what_still_fails() {
+    let hold = |at, points| Perturbation { at, effect: Effect::Hold { replica: 0, kind: 1, points } };
+    let script = |perturbations| Script { scenario: "any".to_owned(), perturbations };
+    let fails = |script: &Script| script.perturbations.iter().any(|known| known.at >= 6);
+    let crash = Perturbation { at: 3, effect: Effect::Crash { replica: 1 } };
+    assert_eq!(script(vec![crash, hold(40, 100)]).shrunk(fails), script(vec![hold(6, 3)]));
+}
