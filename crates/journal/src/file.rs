@@ -51,7 +51,8 @@ pub enum ReadError {
     },
     /// Another journal begins here: files were joined.
     #[error(
-        "another journal begins at byte {offset}, after record {after}: split the file there, and replay each part"
+        "another journal begins at byte {offset}, after record {after}: split the file there, and replay \
+         both parts"
     )]
     Joined {
         /// Number of the last record before.

@@ -170,7 +170,7 @@ async fn bodies_beyond_the_room_for_all_are_refused() {
 }
 
 #[tokio::test]
-async fn only_requests_for_the_servers_own_address_and_from_its_own_pages_are_answered() {
+async fn requests_for_other_hosts_and_from_other_origins_are_refused() {
     let address = serve().await;
     let port = address.port();
     for (host, origin, expected) in [

@@ -1,5 +1,5 @@
-//! The claims that controllers will make: those of a StatefulSet, from its templates, and those of a pod, from
-//! its generic ephemeral volumes.
+//! The claims that controllers will make: those of a StatefulSet, from its templates, and those of a pod,
+//! from its generic ephemeral volumes.
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};

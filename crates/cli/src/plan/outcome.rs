@@ -238,8 +238,8 @@ fn messages(planner: &Planner, claim: &Claim, decided: &Decided) -> Vec<String> 
     messages
 }
 
-/// Why a claim is lost whose volume exists. Upstream's event says "Two claims are bound to the same volume" for
-/// each of these cases.
+/// Why a claim is lost whose volume exists. Upstream's event says "Two claims are bound to the same volume"
+/// for each of these cases.
 fn misbound(planner: &Planner, claim: &Claim) -> Option<String> {
     let name = claim.volume_name.as_ref().filter(|_| claim.status.phase == ClaimPhase::Lost)?;
     let Lookup::Found(volume) = planner.store().volume(Source::Overlay, name) else { return None };
@@ -249,9 +249,9 @@ fn misbound(planner: &Planner, claim: &Claim) -> Option<String> {
         return Some(format!("Two claims are bound to the same volume {name:?}; it belongs to {key}"));
     }
     Some(format!(
-        "volume {name:?} belongs to {key} with UID {uid}, and this claim has UID {}: one of them was made again, \
-         for instance by a restore. If the volume has this claim's data, clear its spec.claimRef, and the claim \
-         is bound again. If not, delete the claim and make it again: it gets another volume",
+        "volume {name:?} belongs to {key} with UID {uid}, and this claim has UID {}: one of them was made \
+         again, for instance by a restore. If the volume has this claim's data, clear its spec.claimRef, and \
+         the claim is bound again. If not, delete the claim and make it again: it gets another volume",
         claim.uid
     ))
 }
