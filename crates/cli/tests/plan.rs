@@ -363,12 +363,10 @@ fn a_lost_claim_is_told_both_uids_and_two_ways_out() {
             (&json!("bound"), &Value::Null),
             (
                 &json!("lost"),
-                &json!([
-                    "volume \"v-restored\" belongs to default/restored with UID u-old, and this claim \
+                &json!(["volume \"v-restored\" belongs to default/restored with UID u-old, and this claim \
                      has UID u-new: one of them was made again, for instance by a restore. If the volume \
                      has this claim's data, clear its spec.claimRef, and the claim is bound again. If not, \
-                     delete the claim and make it again: it gets another volume"
-                ])
+                     delete the claim and make it again: it gets another volume"])
             ),
             (
                 &json!("lost"),
