@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_sim::Sim;
+use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, interval, timeout};
 
@@ -15,7 +16,7 @@ use crate::network::Network;
 use crate::plugin::Assets;
 use crate::replica::Replica;
 use crate::scenario::Scenario;
-use crate::script::{Perturbation, REPLICAS, restores};
+use crate::script::{Perturbation, REPLICAS, replaces_a_leader, restores};
 use crate::timeline::{Point, Timeline};
 use crate::user::User;
 
@@ -113,8 +114,11 @@ async fn disturbed(
     if !is_restored || after_restore == AfterRestore::Noticed {
         violations.extend(law::at_rest(&timeline));
     }
-    // A restore forgets volumes whose assets were made.
-    let orphans = if is_restored { Vec::new() } else { assets.orphans() };
+    let mut orphans = assets.orphans();
+    // A restore forgets volumes whose assets were made. A leader that dies leaves the asset of a claim that
+    // needs it no more, as upstream does.
+    let may_leave = replaces_a_leader(perturbations);
+    orphans.retain(|name| !is_restored && !(may_leave && !is_awaited(&timeline.sim, name)));
     violations.extend(orphans.into_iter().map(|name| format!("asset {name} has no volume")));
     let points = timeline.points();
     if !violations.is_empty() {
@@ -128,6 +132,15 @@ async fn disturbed(
 fn listed(points: &[Point]) -> String {
     let line = |(number, point): (usize, &Point)| format!("{number} {} {}\n", point.replica, point.what);
     points.iter().enumerate().take(LISTED_MAX).map(line).collect()
+}
+
+/// Whether a claim waits for the volume of that name, which its UID makes.
+fn is_awaited(sim: &Sim, volume: &str) -> bool {
+    let waits = |claim: &Value| {
+        let uid = claim["metadata"]["uid"].as_str();
+        uid.is_some_and(|uid| volume.ends_with(uid)) && claim["spec"]["volumeName"].is_null()
+    };
+    sim.map_objects("persistentvolumeclaims", waits).contains(&true)
 }
 
 /// Objects by kind and phase.

@@ -170,6 +170,12 @@ pub(crate) fn restores(perturbations: &[Perturbation]) -> bool {
     perturbations.iter().any(|perturbation| matches!(perturbation.effect, Effect::Restore { .. }))
 }
 
+/// Whether a replica dies, or loses its Lease.
+pub(crate) fn replaces_a_leader(perturbations: &[Perturbation]) -> bool {
+    let replaces = |effect| matches!(effect, Effect::Crash { .. } | Effect::Isolate { .. });
+    perturbations.iter().any(|perturbation| replaces(perturbation.effect))
+}
+
 fn effects() -> Vec<Effect> {
     let mut effects: Vec<Effect> = STATUSES.into_iter().map(Effect::Refuse).collect();
     effects.extend([Effect::Swallow, Effect::Delay, Effect::LoseAnswer, Effect::Repeat]);

@@ -9,7 +9,7 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     write(|out| out.write_all(text.as_bytes()))
 }
 
-/// Prints a result piece by piece; see [`print`].
+/// Prints a result piece by piece; see [`print()`].
 pub(crate) fn write(result: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
     let mut stdout = BufWriter::new(io::stdout().lock());
     match result(&mut stdout).and_then(|()| stdout.flush()) {
