@@ -118,7 +118,7 @@ async fn disturbed(
     // A restore forgets volumes whose assets were made. A leader that dies leaves the asset of a claim that
     // needs it no more, as upstream does.
     let may_leave = replaces_a_leader(perturbations);
-    orphans.retain(|name| !is_restored && !(may_leave && !is_awaited(&timeline.sim, name)));
+    orphans.retain(|name| !is_restored && (!may_leave || is_awaited(&timeline.sim, name)));
     violations.extend(orphans.into_iter().map(|name| format!("asset {name} has no volume")));
     let points = timeline.points();
     if !violations.is_empty() {
