@@ -24,7 +24,7 @@ pub(crate) const CLAIMS: &str = "persistentvolumeclaims";
 /// The driver of an external provisioner.
 pub(crate) const DRIVER: &str = "disk.vendor.example";
 /// After this time a replica that leads has decided about what there is.
-const SETTLED: Duration = Duration::from_secs(10);
+pub(crate) const SETTLED: Duration = Duration::from_secs(10);
 
 /// A client without disturbances.
 pub(crate) struct User {

@@ -5,7 +5,8 @@ use bindery_kit::json::claim;
 use serde_json::json;
 
 use super::{in_tree, plain};
-use crate::user::{CLAIMS, User, VOLUMES, reference};
+use crate::delay::pass;
+use crate::user::{CLAIMS, SETTLED, User, VOLUMES, reference};
 
 scenarios! {
     "replicas observe another binder, and bind again", &[], |user| {
@@ -29,12 +30,13 @@ scenarios! {
     }
     "another binder is seen, and the operator acknowledges", &[], |user| {
         user.bind(in_tree("v1")).await;
-        // One write may come by a list, which does not tell its writer.
+        // One write may come by a list, which does not tell its writer; the next one comes later.
         for (claim_name, volume) in [("c2", "v2"), ("c3", "v3")] {
             user.create(claim(claim_name, json!({}))).await;
             user.until_phase(CLAIMS, claim_name, "Pending").await;
             user.create(plain(volume)).await;
             bind_as_upstream(user, claim_name, volume).await;
+            pass(SETTLED).await;
         }
         user.until("the Lease is marked", User::is_marked).await;
         user.delete(CLAIMS, "c1").await;
