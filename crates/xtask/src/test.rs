@@ -14,10 +14,7 @@ use crate::{chart, cluster, components, image, process, timing, workspace};
 
 /// The package of the tests that need root, most of them a whole node; its test programs.
 const NODE_TESTS: &str = "bindery-node";
-const NODE_PROGRAMS: &[&str] = &["image", "leftovers", "node", "release"];
-
-/// The longest test program of the others: a replica on real servers. Most of the time it waits.
-const SERVE_PROGRAMS: &[&str] = &["serve"];
+const NODE_PROGRAMS: [&str; 4] = ["image", "leftovers", "node", "release"];
 
 /// Tests on a whole node that only long runs run: with cert-manager, and with enforced NetworkPolicies.
 pub(crate) const CERT_MANAGER: &str = "cert_manager";
@@ -66,31 +63,23 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut command = prepared?;
     built?;
     timing::time_tests(&mut command, &this)?;
-    if !arguments.arguments.is_empty() {
-        return process::run(command.args(&arguments.arguments));
+    if arguments.arguments.is_empty() && process::is_root() {
+        return run_in_two_lanes(command);
     }
-    let lanes: &[_] = if process::is_root() { &[NODE_PROGRAMS, SERVE_PROGRAMS] } else { &[SERVE_PROGRAMS] };
-    run_in_lanes(lanes, command)
+    process::run(command.args(&arguments.arguments))
 }
 
-/// Runs all tests: the programs of each lane, which mostly wait, beside the other programs. All select the
-/// whole workspace, so that cargo builds nothing again.
-fn run_in_lanes(lanes: &[&[&str]], mut others: Command) -> Result<()> {
-    let commands = lanes.iter().map(|programs| {
-        let mut command = cargo_test();
-        command.args(programs.iter().flat_map(|name| ["--test", name]));
-        command.envs(others.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        command
-    });
-    let commands: Vec<Command> = commands.collect();
-    others.env(timing::LEFT_OUT, lanes.concat().join(" "));
+/// Runs all tests: those on a node, which mostly wait, beside the others. Both lanes select the whole
+/// workspace, so that cargo builds nothing again.
+fn run_in_two_lanes(mut others: Command) -> Result<()> {
+    let mut on_node = cargo_test();
+    on_node.args(NODE_PROGRAMS.iter().flat_map(|name| ["--test", name]));
+    on_node.envs(others.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    others.env(timing::LEFT_OUT, NODE_PROGRAMS.join(" "));
     thread::scope(|scope| {
-        let run = |mut command| scope.spawn(move || process::run_silently(&mut command));
-        let lanes: Vec<_> = commands.into_iter().map(run).collect();
+        let on_node = scope.spawn(|| process::run_silently(&mut on_node));
         let others = process::run(&mut others);
-        for lane in lanes {
-            lane.join().unwrap_or_else(|panic| resume_unwind(panic))?;
-        }
+        on_node.join().unwrap_or_else(|panic| resume_unwind(panic))?;
         others
     })
 }
