@@ -67,75 +67,37 @@ fn edits(ids: &[Id]) -> Vec<Edit> {
     edits
 }
 
+/// A world of these objects. A user edits their pointers if the budget allows that.
+fn world(name: &'static str, ids: &[Id], budget: Budget) -> World {
+    let edits = if budget.edits > 0 { edits(ids) } else { Vec::new() };
+    World { name, objects: with(ids), edits, budget, comes_to_rest: true }
+}
+
 /// Worlds that are searched whole for every change.
 pub(crate) fn small() -> Vec<World> {
-    let (pair, kept, rivals, spare) = ([V1, C1], [V2, C1], [V1, C1, C2], [V1, V2, C1]);
+    let again = Budget { deletions: 1, creations: 1, ..Budget::default() };
+    let crash = Budget { crashes: 1, ..Budget::default() };
+    let lost = Budget { lost: 1, ..Budget::default() };
+    let edit = Budget { edits: 1, ..Budget::default() };
     vec![
-        World {
-            name: "a claim is deleted and made again",
-            objects: with(&kept),
-            edits: Vec::new(),
-            budget: Budget { deletions: 1, creations: 1, ..Budget::default() },
-            comes_to_rest: true,
-        },
-        World {
-            name: "a replica crashes, and an answer is lost",
-            objects: with(&pair),
-            edits: Vec::new(),
-            budget: Budget { crashes: 1, lost: 1, ..Budget::default() },
-            comes_to_rest: true,
-        },
-        World {
-            name: "a user edits a pair",
-            objects: with(&pair),
-            edits: edits(&pair),
-            budget: Budget { edits: 1, ..Budget::default() },
-            comes_to_rest: true,
-        },
-        World {
-            name: "two claims want one volume, and an answer is lost",
-            objects: with(&rivals),
-            edits: Vec::new(),
-            budget: Budget { lost: 1, ..Budget::default() },
-            comes_to_rest: true,
-        },
-        World {
-            name: "a claim has a choice, and a replica crashes",
-            objects: with(&spare),
-            edits: Vec::new(),
-            budget: Budget { crashes: 1, ..Budget::default() },
-            comes_to_rest: true,
-        },
+        world("a claim is deleted and made again", &[V2, C1], again),
+        world("a replica crashes, and an answer is lost", &[V1, C1], Budget { lost: 1, ..crash }),
+        world("a user edits a pair", &[V1, C1], edit),
+        world("two claims want one volume, and an answer is lost", &[V1, C1, C2], lost),
+        world("a claim has a choice, and a replica crashes", &[V1, V2, C1], crash),
     ]
 }
 
 /// Worlds that are searched up to a number of states.
 pub(crate) fn large() -> Vec<World> {
-    let (pair, rivals, spare, all) = ([V1, C1], [V1, C1, C2], [V1, V2, C1], [V1, V2, C1, C2]);
-    let budget = Budget { edits: 1, deletions: 1, creations: 1, crashes: 1, lost: 1 };
+    let all = Budget { edits: 1, deletions: 1, creations: 1, crashes: 1, lost: 1 };
+    let again = Budget { deletions: 1, creations: 1, ..Budget::default() };
+    let edit = Budget { edits: 1, ..Budget::default() };
     vec![
-        World { name: "everything", objects: with(&all), edits: edits(&all), budget, comes_to_rest: true },
-        World {
-            name: "a volume is deleted with its claim, which is made again",
-            objects: with(&pair),
-            edits: Vec::new(),
-            budget: Budget { deletions: 1, creations: 1, ..Budget::default() },
-            comes_to_rest: true,
-        },
-        World {
-            name: "two claims want one volume, and a user edits",
-            objects: with(&rivals),
-            edits: edits(&rivals),
-            budget: Budget { edits: 1, ..Budget::default() },
-            comes_to_rest: true,
-        },
-        World {
-            name: "a claim has a choice, and a user edits",
-            objects: with(&spare),
-            edits: edits(&spare),
-            budget: Budget { edits: 1, ..Budget::default() },
-            comes_to_rest: true,
-        },
+        world("everything", &[V1, V2, C1, C2], all),
+        world("a volume is deleted with its claim, which is made again", &[V1, C1], again),
+        world("two claims want one volume, and a user edits", &[V1, C1, C2], edit),
+        world("a claim has a choice, and a user edits", &[V1, V2, C1], edit),
     ]
 }
 

@@ -14,7 +14,7 @@
 #![allow(clippy::print_stdout, reason = "counts are printed")]
 
 mod delay;
-// The program's own check, which is no library.
+// The check is part of the command, which is not a library.
 #[path = "../../crates/cli/src/serve/foreign_writer.rs"]
 mod foreign_writer;
 mod law;

@@ -91,8 +91,7 @@ const HOLDS: [usize; 4] = [3, 10, 30, 100];
 /// How many points a restore takes back.
 const RESTORES: [usize; 4] = [1, 4, 12, 40];
 
-/// Every single perturbation that changes a run with these points, of which those before `active` are
-/// disturbed.
+/// Each single perturbation that begins before point `active` and changes a run with these points.
 pub(crate) fn all(points: &[Point], active: usize) -> Vec<Perturbation> {
     let effects = effects();
     let at = |at| effects.iter().map(move |&effect| Perturbation { at, effect });

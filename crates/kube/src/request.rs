@@ -235,10 +235,16 @@ pub(crate) fn claim_path(key: &ClaimKey) -> Result<String, WriteError> {
     Ok(format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}"))
 }
 
-/// A name as one segment of a path. A name that cannot be one (`IsValidPathSegmentName` in apimachinery) did
-/// not come from an API server, and must not become another path.
+/// Whether a text can be the name of an object, which is one segment of a path (`IsValidPathSegmentName` in
+/// apimachinery).
+pub(crate) fn is_name(text: &str) -> bool {
+    !matches!(text, "" | "." | "..") && !text.contains(['/', '%'])
+}
+
+/// A name as one segment of a path. Another text did not come from an API server, and must not become another
+/// path.
 pub(crate) fn segment(name: &str) -> Result<String, WriteError> {
-    if matches!(name, "" | "." | "..") || name.contains(['/', '%']) {
+    if !is_name(name) {
         return Err(WriteError::Invalid(format!("{name:?} is not the name of an object")));
     }
     Ok(rest::encode(name))

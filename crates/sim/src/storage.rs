@@ -34,13 +34,9 @@ pub(crate) struct Change {
     pub(crate) object: Option<Arc<Value>>,
     /// The object before the change; `None` before a creation.
     pub(crate) previous: Option<Arc<Value>>,
-}
-
-impl Change {
-    /// Bytes of its object as JSON. The object before an update belongs to an earlier change.
-    fn bytes(&self) -> usize {
-        self.object.as_ref().or(self.previous.as_ref()).map_or(0, |object| json_bytes(object))
-    }
+    /// Bytes, as JSON, of the object that the change made or removed. The object before an update belongs to
+    /// an earlier change.
+    bytes: usize,
 }
 
 /// The requested revision is older than the history.
@@ -133,12 +129,12 @@ impl Store {
     }
 
     fn record(&mut self, kind: &'static str, object: Option<Arc<Value>>, previous: Option<Arc<Value>>) {
-        let change = Change { revision: self.revision, kind, object, previous };
-        self.history_bytes += change.bytes();
-        self.history.push_back(change);
+        let bytes = object.as_ref().or(previous.as_ref()).map_or(0, |object| json_bytes(object));
+        self.history_bytes += bytes;
+        self.history.push_back(Change { revision: self.revision, kind, object, previous, bytes });
         while self.history.len() > self.history_max.changes || self.history_bytes > self.history_max.bytes {
             let Some(oldest) = self.history.pop_front() else { break };
-            self.history_bytes -= oldest.bytes();
+            self.history_bytes -= oldest.bytes;
             self.compacted = oldest.revision;
         }
     }

@@ -96,7 +96,7 @@ impl Engine for Slanderous {
     ) -> Result<Decision, EngineFault> {
         if self.asks {
             bindery_engine::DefaultEngine.decide(request, cluster)?;
-            // The default engine does not look for a volume where the class itself is no problem.
+            // The default engine asks for no volumes if nothing is wrong with the class. This one does.
             let Subject::ReviewClaim { new, .. } = &request.subject else { panic!("a claim is created") };
             cluster.access_sets(new.access_set())?;
         }

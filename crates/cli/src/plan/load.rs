@@ -42,10 +42,10 @@ pub(super) fn sort(manifests: Vec<Manifest>) -> Result<Vec<Object>> {
             }
             continue;
         };
-        sorted.add(file, place, resource, object)?;
+        sorted.add(file, Some(place), resource, object)?;
     }
     for (file, claim) in made {
-        sorted.add_made(file, claim)?;
+        sorted.add(file, None, Resource::Claim, claim)?;
     }
     for ((kind, why), count) in sorted.left_out {
         eprintln!("note: {count} x {kind} left out: {why}");
@@ -64,26 +64,28 @@ struct Sorted {
 }
 
 impl Sorted {
-    fn add(&mut self, file: String, place: String, resource: Resource, mut value: Value) -> Result<()> {
+    /// Adds the object at a place, or without one a claim that a controller will make, unless it exists: then
+    /// the controller uses it.
+    fn add(
+        &mut self,
+        file: String,
+        place: Option<String>,
+        resource: Resource,
+        mut value: Value,
+    ) -> Result<()> {
         complete_name(&mut value, resource).with_context(|| format!("{file}: {}", Title(&value)))?;
         check(&value, resource).with_context(|| format!("{file}: {}", Title(&value)))?;
-        match self.places.entry(Title(&value).to_string()) {
-            Entry::Occupied(first) => {
+        match (self.places.entry(Title(&value).to_string()), place) {
+            (Entry::Occupied(_), None) => return Ok(()),
+            (Entry::Occupied(first), Some(place)) => {
                 bail!("{file}: {} at {place} is also in {}: remove one", Title(&value), first.get())
             }
-            Entry::Vacant(entry) => entry.insert(format!("{file} at {place}")),
+            (Entry::Vacant(entry), place) => {
+                entry.insert(format!("{file} at {}", place.as_deref().unwrap_or("a template")))
+            }
         };
         self.objects.push(Object { file, resource, value });
         Ok(())
-    }
-
-    /// Adds a claim that a controller will make, unless it exists: then the controller uses it.
-    fn add_made(&mut self, file: String, mut value: Value) -> Result<()> {
-        complete_name(&mut value, Resource::Claim).with_context(|| format!("{file}: {}", Title(&value)))?;
-        if self.places.contains_key(&Title(&value).to_string()) {
-            return Ok(());
-        }
-        self.add(file, "a template".to_owned(), Resource::Claim, value)
     }
 
     fn leave_out(&mut self, file: &str, object: &Value) -> Result<()> {

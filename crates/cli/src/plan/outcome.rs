@@ -19,7 +19,7 @@ use super::planner::{Decided, Planner};
 pub(super) struct Plan<'a> {
     planner: &'a Planner,
     /// Most candidates of a claim.
-    nearest: usize,
+    pub(super) nearest: usize,
     /// The volumes whose claims are gone, in the order of names.
     pub(super) volumes: Vec<VolumePlan>,
 }
@@ -33,14 +33,9 @@ impl<'a> Plan<'a> {
         Self { planner, nearest, volumes }
     }
 
-    /// Every claim, in the order of namespace and name.
-    pub(super) fn claims(&self) -> impl Iterator<Item = ClaimPlan> {
-        self.planner.claims_before().map(|before| claim_plan(self.planner, before, self.nearest))
-    }
-
-    /// The same without candidates.
-    pub(super) fn outcomes(&self) -> impl Iterator<Item = ClaimPlan> {
-        self.planner.claims_before().map(|before| claim_plan(self.planner, before, 0))
+    /// Every claim, in the order of namespace and name, with at most that many candidates.
+    pub(super) fn claims(&self, nearest: usize) -> impl Iterator<Item = ClaimPlan> {
+        self.planner.claims_before().map(move |before| claim_plan(self.planner, before, nearest))
     }
 }
 
@@ -49,7 +44,7 @@ impl Serialize for Plan<'_> {
         struct Claims<'a>(&'a Plan<'a>);
         impl Serialize for Claims<'_> {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_seq(self.0.claims())
+                serializer.collect_seq(self.0.claims(self.0.nearest))
             }
         }
         let mut plan = serializer.serialize_struct("Plan", 2)?;

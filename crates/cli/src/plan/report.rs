@@ -16,7 +16,7 @@ pub(super) fn write(plan: &Plan<'_>, out: &mut dyn Write) -> io::Result<()> {
     if outcomes.len() > 1 {
         out.write_all(output::table(&outcomes).as_bytes())?;
     }
-    for claim in plan.claims() {
+    for claim in plan.claims(plan.nearest) {
         if !matches!(claim.outcome, Outcome::Bound | Outcome::Deleted) {
             out.write_all(details(&claim).as_bytes())?;
         }
@@ -35,7 +35,7 @@ fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
 /// The outcome of each claim, after a head.
 fn claims(plan: &Plan<'_>) -> Vec<Vec<String>> {
     let head = row(["CLAIM", "REQUEST", "CLASS", "OUTCOME", "VOLUME", "CAPACITY"]);
-    let rows = plan.outcomes().map(|claim| {
+    let rows = plan.claims(0).map(|claim| {
         let or_empty = |text: &Option<Text>| text.as_deref().unwrap_or_default().to_owned();
         row([
             &title(&claim),

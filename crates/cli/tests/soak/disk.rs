@@ -32,7 +32,7 @@ impl Disk {
         TempDir::new_in(self.mounted.path()).unwrap()
     }
 
-    /// Makes files until there is no space for another one.
+    /// Creates files until the disk is full.
     pub(crate) fn fill(&self) {
         fs::create_dir(self.filler()).unwrap();
         for number in 0.. {

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::fields::{Amount, Presence, nullable};
 use super::meta::Meta;
 use super::{access_modes, quantity, volume_mode};
-use crate::request::segment;
+use crate::request::is_name;
 
 #[derive(Clone, PartialEq, Deserialize, prost::Message)]
 pub(super) struct PersistentVolume {
@@ -183,13 +183,12 @@ fn claim_ref(reference: Reference) -> Result<ClaimRef, String> {
     let Reference { namespace, name, uid } = reference;
     let uid = uid.filter(|uid| !uid.is_empty()).map(|uid| Uid(uid.into()));
     if uid.is_some() {
-        for (field, name) in [("namespace", &namespace), ("name", &name)] {
-            segment(name).map_err(|_| {
-                format!(
-                    "spec.claimRef.{field}: {name:?} is not the name of an object; correct it, or remove \
-                     spec.claimRef"
-                )
-            })?;
+        let names = [("namespace", &namespace), ("name", &name)];
+        if let Some((field, name)) = names.into_iter().find(|(_, name)| !is_name(name)) {
+            return Err(format!(
+                "spec.claimRef.{field}: {name:?} is not the name of an object; correct it, or remove \
+                 spec.claimRef"
+            ));
         }
     }
     Ok(ClaimRef { namespace: namespace.into(), name: name.into(), uid })

@@ -21,19 +21,17 @@ pub(super) enum Fault {
 pub(super) fn apply(document: &mut Value, operations: &[Map<String, Value>]) -> Result<(), Fault> {
     let mut copied = 0;
     for operation in operations {
-        if operation.get("op").is_some_and(|op| op == "copy") {
-            let from = operation.get("from").and_then(Value::as_str).ok_or(Fault::DoesNotApply)?;
-            copied += json_bytes(get(document, from).ok_or(Fault::DoesNotApply)?);
-            if copied > COPIED_BYTES_MAX {
-                return Err(Fault::CopiesTooMuch);
-            }
+        let applied = one(document, operation, &mut copied);
+        if copied > COPIED_BYTES_MAX {
+            return Err(Fault::CopiesTooMuch);
         }
-        one(document, operation).ok_or(Fault::DoesNotApply)?;
+        applied.ok_or(Fault::DoesNotApply)?;
     }
     Ok(())
 }
 
-fn one(document: &mut Value, operation: &Map<String, Value>) -> Option<()> {
+/// Applies an operation, and adds the bytes of what it copies. Copies nothing beyond the bound.
+fn one(document: &mut Value, operation: &Map<String, Value>, copied: &mut usize) -> Option<()> {
     let text = |name: &str| operation.get(name).and_then(Value::as_str);
     let path = text("path")?;
     let value = operation.get("value").unwrap_or(&Value::Null);
@@ -47,8 +45,10 @@ fn one(document: &mut Value, operation: &Map<String, Value>) -> Option<()> {
             add(document, path, moved)
         }
         "copy" => {
-            let copied = get(document, text("from")?)?.clone();
-            add(document, path, copied)
+            let source = get(document, text("from")?)?;
+            *copied += json_bytes(source);
+            let copy = (*copied <= COPIED_BYTES_MAX).then(|| source.clone())?;
+            add(document, path, copy)
         }
         "test" if path.is_empty() => (document == value).then_some(()),
         "test" => (get(document, path)? == value).then_some(()),
