@@ -27,7 +27,7 @@ pub(crate) fn built(name: &str) -> Vec<u8> {
     let mut module = wat::parse_str(format!("(module\n{source}\n{})", text("skeleton")))
         .unwrap_or_else(|error| panic!("{name}: {error}"));
     let mut resolve = Resolve::default();
-    let (package, _) = resolve.push_dir(checkout().join("wit")).expect("wit/ parses");
+    let (package, _) = resolve.push_dir(checkout().join("wit/0.1")).expect("wit/0.1 parses");
     let world = resolve.select_world(&[package], Some("engine")).expect("wit/ has the world engine");
     embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8, false)
         .expect("the module takes a custom section");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bindery_core::{
     AccessMode, AccessModes, Action, BindingMode, CapacityChange, Claim, ClaimAnnotations, ClaimKey,
     ClaimPhase, ClaimRef, ClaimStatus, ClaimTarget, Class, Clear, Decision, Edit, Event, EventKind,
-    FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Failure, FinalizerEdit, Finding, Follows, Handle, Lookup, Message,
+    FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Facts, Failure, FinalizerEdit, Finding, Follows, Handle, Lookup, Message,
     Migration, Mismatch, Operation, OperationKind, OperationState, Outcome, Page, Plugin, PluginFound,
     PluginMatch, PluginOperation, Pod, Point, Progress, Quantity, QuantityFormat, Query, Reason,
     ReclaimPolicy, Regarding, Request, Requirement, Returned, Rule, Selector, SelectorOperator, Slot, Source,
@@ -57,10 +57,10 @@ macro_rules! sample_cases {
 }
 
 macro_rules! sample_records {
-    ($($type:ident { $($field:ident),* })*) => {
+    ($($type:ident { $($field:ident),* $(; $host:ident)? })*) => {
         $(impl Sample for $type {
             fn sample(random: &mut Random) -> Self {
-                Self { $($field: random.value()),* }
+                Self { $($field: random.value(),)* $($host: Default::default())? }
             }
         })*
     };
@@ -201,7 +201,7 @@ sample_records! {
     ClaimStatus { phase, access_modes, has_capacity, capacity, attributes_class }
     Claim {
         key, uid, version, deleting, annotations, request, access_modes, class, mode, attributes_class,
-        selector, volume_name, data_source, status
+        selector, volume_name, data_source, status; facts
     }
     Class { name, provisioner, binding_mode, mount_options, default, created }
     Tally { reason, count, nearest }
@@ -331,6 +331,7 @@ impl Sample for Volume {
             node_affinity: random.value(),
             source: random.value(),
             phase: random.value(),
+            facts: Facts::default(),
         }
     }
 }

@@ -31,7 +31,7 @@ fn wit() -> PathBuf {
 
 fn parse() -> Resolve {
     let mut resolve = Resolve::default();
-    resolve.push_dir(wit()).expect("wit/ parses");
+    resolve.push_dir(wit().join("0.1")).expect("wit/0.1 parses");
     resolve
 }
 

@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn the_version_names_the_contract_in_the_checkout() {
-        let folder = concat!(env!("BINDERY_CHECKOUT"), "wit");
+        let folder = concat!(env!("BINDERY_CHECKOUT"), "wit/0.1");
         let texts =
             std::fs::read_dir(folder).unwrap().map(|entry| std::fs::read_to_string(entry.unwrap().path()));
         let package = texts.flatten().find_map(|text| {

@@ -4,8 +4,8 @@
 //! of `wit/` alike. So the two sides cannot disagree, and the round trip can be tested without WebAssembly.
 //! `super::bindings` is the side's bindings module; each interface of the contract has a file in `carry/`.
 //!
-//! What does not cross: the labels of a volume (the host evaluates selectors) and finalizers other than the
-//! two that decisions read.
+//! What does not cross: the labels of a volume (the host evaluates selectors), finalizers other than the two
+//! that decisions read, and the facts that policies declare.
 
 use std::sync::Arc;
 
@@ -61,16 +61,16 @@ macro_rules! cases {
     };
 }
 
-/// Records: the same fields, by name.
+/// Records: the same fields, by name; those after the semicolon stay on the host.
 macro_rules! records {
-    ($($module:ident::$type:ident { $($field:ident),* $(,)? })*) => {
+    ($($module:ident::$type:ident { $($field:ident),* $(,)? $(; $host:ident)? })*) => {
         $(impl Carry for $type {
             type Wit = $module::$type;
             fn lower(&self) -> $module::$type {
                 $module::$type { $($field: self.$field.lower(),)* }
             }
             fn lift(wit: $module::$type) -> Result<Self, IllTyped> {
-                Ok(Self { $($field: Carry::lift(wit.$field)?,)* })
+                Ok(Self { $($field: Carry::lift(wit.$field)?,)* $($host: Default::default(),)? })
             }
         })*
     };

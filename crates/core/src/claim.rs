@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::named::named_cases;
 use crate::{
-    AccessMode, AccessModes, ClaimKey, ClaimTarget, Quantity, Requirement, Selector, Text, Uid, Version,
+    AccessMode, AccessModes, ClaimFact, ClaimKey, ClaimTarget, Facts, Quantity, Requirement, Selector, Text, Uid, Version,
     VolumeMode,
 };
 
@@ -40,6 +40,9 @@ pub struct Claim {
     pub data_source: bool,
     /// `status`.
     pub status: ClaimStatus,
+    /// The labels, annotations and owner that policies declare. Components of engines do not get them.
+    #[serde(default)]
+    pub facts: Facts<ClaimFact>,
 }
 
 /// The annotations of a claim that decisions read.

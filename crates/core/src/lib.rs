@@ -23,6 +23,7 @@ mod cluster;
 mod decision;
 mod event;
 mod evidence;
+mod facts;
 mod finding;
 pub mod guard;
 mod ident;
@@ -49,6 +50,7 @@ pub use decision::{
 };
 pub use event::{Event, EventKind, EventType, Mismatch, Regarding};
 pub use evidence::{Evidence, Exchange, Recorder, Replayer};
+pub use facts::{ClaimFact, Declared, Facts, VolumeFact};
 pub use finding::{Finding, Rule};
 pub use ident::{ClaimKey, ClaimTarget, Handle, Text, Timestamp, Uid, Version, VolumeTarget};
 pub use operation::{Operation, OperationKind, OperationState, Point, Progress, Returned};

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::named::named_cases;
-use crate::{AccessMode, AccessModes, Claim, ClaimKey, Quantity, Text, Uid, Version, VolumeTarget};
+use crate::{
+    AccessMode, AccessModes, Claim, ClaimKey, Facts, Quantity, Text, Uid, Version, VolumeFact, VolumeTarget,
+};
 
 /// A PersistentVolume (core/v1), reduced to what decisions need.
 ///
@@ -48,6 +50,10 @@ pub struct Volume {
     pub source: Text,
     /// `status.phase`.
     pub phase: VolumePhase,
+    /// The annotations, topology values and driver that policies declare. Components of engines do not get
+    /// them.
+    #[serde(default)]
+    pub facts: Facts<VolumeFact>,
 }
 
 /// The annotations of a volume that decisions read.

@@ -19,7 +19,7 @@ mod bindings {
     #![allow(clippy::all, clippy::allow_attributes_without_reason, reason = "generated code")]
 
     wasmtime::component::bindgen!({
-        path: "../../wit",
+        path: "../../wit/0.1",
         world: "engine",
         imports: { default: trappable },
     });

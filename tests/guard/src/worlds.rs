@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bindery_core::{
     AccessMode, BindingMode, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimRef, ClaimStatus, Class,
-    FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Migration, Operation, OperationKind, Plugin, Point, Progress,
+    FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Facts, Migration, Operation, OperationKind, Plugin, Point, Progress,
     Quantity, ReclaimPolicy, Request, Requirement, Returned, Selector, SelectorOperator, Subject, Text, Uid,
     Version, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
 };
@@ -160,6 +160,7 @@ fn claim(c: &mut Choices<'_>, name: &str) -> Claim {
             capacity: if has_capacity { Some(size(c)) } else { None },
             attributes_class: some(c, 10, &["slow"]),
         },
+        facts: Facts::default(),
     }
 }
 
@@ -234,6 +235,7 @@ fn volume(c: &mut Choices<'_>, name: &str, objects: &Objects) -> Volume {
             VolumePhase::Pending,
             VolumePhase::Unset,
         ]),
+        facts: Facts::default(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bindery_core::{
-    AccessMode, BindingMode, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimStatus, Class, Plugin,
+    AccessMode, BindingMode, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimStatus, Class, Facts, Plugin,
     Quantity, ReclaimPolicy, Uid, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
 };
 
@@ -32,6 +32,7 @@ pub fn volume(name: &str) -> Volume {
         node_affinity: false,
         source: "hostPath".into(),
         phase: VolumePhase::Available,
+        facts: Facts::default(),
     }
 }
 
@@ -58,6 +59,7 @@ pub fn claim(key: ClaimKey) -> Claim {
             capacity: None,
             attributes_class: None,
         },
+        facts: Facts::default(),
     }
 }
 

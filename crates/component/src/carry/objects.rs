@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bindery_core::{
     AccessMode, BindingMode, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimRef, ClaimStatus,
-    ClaimTarget, Class, FINALIZER_EXTERNAL, FINALIZER_IN_TREE, OperationKind, PluginOperation, Quantity,
+    ClaimTarget, Class, FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Facts, OperationKind, PluginOperation, Quantity,
     QuantityFormat, Reason, ReclaimPolicy, Requirement, Selector, SelectorOperator, Tally, Volume,
     VolumeAnnotations, VolumeMode, VolumePhase, VolumeTarget,
 };
@@ -43,7 +43,7 @@ records! {
     types::ClaimStatus { phase, access_modes, has_capacity, capacity, attributes_class }
     types::Claim {
         key, uid, version, deleting, annotations, request, access_modes, class, mode, attributes_class,
-        selector, volume_name, data_source, status,
+        selector, volume_name, data_source, status; facts
     }
     types::Class { name, provisioner, binding_mode, mount_options, default, created }
     types::Tally { reason, count, nearest }
@@ -112,6 +112,7 @@ impl Carry for Volume {
             node_affinity: wit.node_affinity,
             source: wit.source.into(),
             phase: Carry::lift(wit.phase)?,
+            facts: Facts::default(),
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bindery_core::{Claim, ClaimAnnotations, ClaimPhase, ClaimStatus, Quantity, Text, Uid, Version};
+use bindery_core::{Claim, ClaimAnnotations, ClaimPhase, ClaimStatus, Facts, Quantity, Text, Uid, Version};
 use serde::Deserialize;
 
 use super::fields::{Amount, Presence, nullable};
@@ -84,6 +84,7 @@ pub(super) fn decode(claim: PersistentVolumeClaim) -> Result<Claim, String> {
         volume_name: spec.volume_name.filter(|name| !name.is_empty()).map(Text::from),
         data_source: spec.data_source.is_some(),
         status: decode_status(status.unwrap_or_default())?,
+        facts: Facts::default(),
     })
 }
 

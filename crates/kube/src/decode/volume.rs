@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bindery_core::{
-    ClaimRef, Quantity, ReclaimPolicy, Text, Uid, Version, Volume, VolumeAnnotations, VolumePhase,
+    ClaimRef, Facts, Quantity, ReclaimPolicy, Text, Uid, Version, Volume, VolumeAnnotations, VolumePhase,
 };
 use serde::Deserialize;
 
@@ -174,6 +174,7 @@ pub(super) fn decode(volume: PersistentVolume) -> Result<Volume, String> {
         phase: phase(status.and_then(|status| status.phase).as_deref())?,
         labels: meta.take_labels(),
         finalizers: meta.take_finalizers(),
+        facts: Facts::default(),
         name: meta.name.into(),
     })
 }

@@ -1,0 +1,93 @@
+//! What policies read of claims and volumes beside what every decision reads.
+//!
+//! A policy declares its facts. Only declared facts are decoded and kept, and only while a loaded policy
+//! declares them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::Text;
+
+/// A fact of a claim, as a matcher declares it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum ClaimFact {
+    /// `metadata.namespace`.
+    Namespace,
+    /// `metadata.name`.
+    Name,
+    /// The value of a label of the claim.
+    Label(Text),
+    /// The value of an annotation of the claim.
+    Annotation(Text),
+    /// The value of a label of the claim's namespace.
+    NamespaceLabel(Text),
+    /// The value of a parameter of the claim's class.
+    ClassParameter(Text),
+    /// The name of the StatefulSet or pod that the claim was made for: that of its controller reference, or
+    /// what precedes the ordinal in the name of a pod of a StatefulSet.
+    OwnerName,
+    /// The ordinal at the end of the claim's name, such as `2` in `data-postgres-2`.
+    OwnerOrdinal,
+}
+
+/// A column of the volumes, as a matcher declares it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum VolumeFact {
+    /// The value of a label of the volume.
+    Label(Text),
+    /// The value of an annotation of the volume.
+    Annotation(Text),
+    /// The value that `spec.nodeAffinity.required` requires of this node label; absent unless every term
+    /// requires the same single value.
+    Topology(Text),
+    /// The class, `""` for none.
+    ClassName,
+    /// Name of the field of `spec` that holds the source, such as `csi`.
+    Source,
+    /// `spec.csi.driver`.
+    Driver,
+    /// `spec.persistentVolumeReclaimPolicy`.
+    ReclaimPolicy,
+}
+
+/// The values of declared facts that no other field of an object holds. An absent fact has no entry.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Facts<K: Ord>(Option<Box<BTreeMap<K, Text>>>);
+
+impl<K: Ord> Facts<K> {
+    /// The value of a fact.
+    pub fn get(&self, fact: &K) -> Option<&Text> {
+        self.0.as_ref()?.get(fact)
+    }
+
+    /// Whether no declared fact has a value.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl<K: Ord> Default for Facts<K> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<K: Ord> FromIterator<(K, Text)> for Facts<K> {
+    fn from_iter<I: IntoIterator<Item = (K, Text)>>(facts: I) -> Self {
+        let facts: BTreeMap<K, Text> = facts.into_iter().collect();
+        Self((!facts.is_empty()).then(|| Box::new(facts)))
+    }
+}
+
+/// All facts that the loaded policies declare: what is decoded and kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Declared {
+    /// Facts of claims.
+    pub claims: BTreeSet<ClaimFact>,
+    /// Columns of volumes.
+    pub volumes: BTreeSet<VolumeFact>,
+    /// Whether a policy selects by labels of namespaces, whatever facts it declares.
+    pub namespaces: bool,
+}
