@@ -6,9 +6,9 @@ use std::sync::Arc;
 use bindery_core::{
     AccessMode, AccessModes, Action, BindingMode, CapacityChange, Claim, ClaimAnnotations, ClaimKey,
     ClaimPhase, ClaimRef, ClaimStatus, ClaimTarget, Class, Clear, Decision, Edit, Event, EventKind,
-    FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Facts, Failure, FinalizerEdit, Finding, Follows, Handle, Lookup, Message,
-    Migration, Mismatch, Operation, OperationKind, OperationState, Outcome, Page, Plugin, PluginFound,
-    PluginMatch, PluginOperation, Pod, Point, Progress, Quantity, QuantityFormat, Query, Reason,
+    FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Facts, Failure, FinalizerEdit, Finding, Follows, Handle, Lookup,
+    Message, Migration, Mismatch, Operation, OperationKind, OperationState, Outcome, Page, Plugin,
+    PluginFound, PluginMatch, PluginOperation, Pod, Point, Progress, Quantity, QuantityFormat, Query, Reason,
     ReclaimPolicy, Regarding, Request, Requirement, Returned, Rule, Selector, SelectorOperator, Slot, Source,
     Step, Subject, Tally, Text, Uid, Version, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
     VolumeTarget,

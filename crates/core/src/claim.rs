@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::named::named_cases;
 use crate::{
-    AccessMode, AccessModes, ClaimFact, ClaimKey, ClaimTarget, Facts, Quantity, Requirement, Selector, Text, Uid, Version,
-    VolumeMode,
+    AccessMode, AccessModes, ClaimFact, ClaimKey, ClaimTarget, Facts, Quantity, Requirement, Selector, Text,
+    Uid, Version, VolumeMode,
 };
 
 /// A PersistentVolumeClaim (core/v1), reduced to what decisions need.

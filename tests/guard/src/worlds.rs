@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use bindery_core::{
     AccessMode, BindingMode, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimRef, ClaimStatus, Class,
-    FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Facts, Migration, Operation, OperationKind, Plugin, Point, Progress,
-    Quantity, ReclaimPolicy, Request, Requirement, Returned, Selector, SelectorOperator, Subject, Text, Uid,
-    Version, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
+    FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Facts, Migration, Operation, OperationKind, Plugin, Point,
+    Progress, Quantity, ReclaimPolicy, Request, Requirement, Returned, Selector, SelectorOperator, Subject,
+    Text, Uid, Version, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
 };
 use bindery_kit::{Choices, class, plugin};
 

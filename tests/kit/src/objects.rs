@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use bindery_core::{
-    AccessMode, BindingMode, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimStatus, Class, Facts, Plugin,
-    Quantity, ReclaimPolicy, Uid, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
+    AccessMode, BindingMode, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimStatus, Class, Facts,
+    Plugin, Quantity, ReclaimPolicy, Uid, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
 };
 
 /// A number of gibibytes.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use bindery_core::{
     AccessMode, BindingMode, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimRef, ClaimStatus,
-    ClaimTarget, Class, FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Facts, OperationKind, PluginOperation, Quantity,
-    QuantityFormat, Reason, ReclaimPolicy, Requirement, Selector, SelectorOperator, Tally, Volume,
+    ClaimTarget, Class, FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Facts, OperationKind, PluginOperation,
+    Quantity, QuantityFormat, Reason, ReclaimPolicy, Requirement, Selector, SelectorOperator, Tally, Volume,
     VolumeAnnotations, VolumeMode, VolumePhase, VolumeTarget,
 };
 
