@@ -18,10 +18,10 @@ pub(crate) struct Package {
 }
 
 impl Package {
-    /// Whether the package tests or automates; it may depend on anything.
+    /// Whether the package tests, automates or is a policy; it may depend on anything.
     pub(crate) fn is_workshop(&self) -> bool {
         let path = shown(&self.manifest);
-        path.starts_with("tests/") || path.starts_with("crates/xtask/")
+        ["tests/", "crates/xtask/", "policies/"].iter().any(|folder| path.starts_with(folder))
     }
 }
 

@@ -60,6 +60,7 @@ pub(crate) fn build(platforms: &[Platform], profile: &str) -> Result<Built> {
     check(std::env::consts::OS, platforms, process::exists("dpkg-query", "--version")?)?;
     let about = About::read()?;
     let engine = components::build()?;
+    let policies = components::policies()?;
     let folder = workspace::target_folder()?.join("image").join(profile);
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let mut platforms = platforms.to_vec();
@@ -79,6 +80,10 @@ pub(crate) fn build(platforms: &[Platform], profile: &str) -> Result<Built> {
         let mut layer = Tree::default();
         layer.program(program::NAME, content);
         layer.file(ENGINE, workspace::read(&engine)?);
+        for name in components::POLICIES {
+            let policy = format!("{name}.wasm");
+            layer.file(format!("policies/{policy}"), workspace::read(&policies.join(policy))?);
+        }
         layer.file("bindery.cdx.json", bill);
         layer.file("LICENSE", workspace::read(&workspace::root().join("LICENSE"))?);
         layer.file("licenses.txt", notices::write(&parts)?);

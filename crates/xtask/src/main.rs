@@ -4,7 +4,7 @@
 //! target folder and installs into the tools cache (`BINDERY_CACHE`, by default `~/.cache/bindery`).
 //!
 //! - [`tools`]: the pinned programs that tests and checks use, built from packages;
-//! - [`components`]: the default engine as a WebAssembly component;
+//! - [`components`]: the default engine and the policies that ship, as WebAssembly components;
 //! - [`check`], [`mod@test`]: what a change must pass;
 //! - [`conformance`]: recorded cases of upstream's controller; [`mod@record`]: how they are recorded;
 //! - [`defects`]: known bugs that the tests must catch;
@@ -54,7 +54,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Tools(tools::Arguments),
-    /// Build the default engine's component and print its path, size and digest.
+    /// Build the components of the default engine and the policies, and print path, size and digest of each.
     Components,
     /// Check format, lints, documents, dependencies and workflows.
     Check,

@@ -40,7 +40,7 @@ pub(crate) struct Arguments {
 
 /// Carries out `cargo xtask test`.
 ///
-/// The tests find the component in `BINDERY_ENGINE`, and programs in variables named after them.
+/// The tests find the engine in `BINDERY_ENGINE`, policies in `BINDERY_POLICIES`, and programs in variables named after them.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let engine = components::build()?;
     eprintln!("engine  {}", components::description(&engine)?);
@@ -93,9 +93,10 @@ fn cargo_test() -> Command {
     command
 }
 
-/// Passes to a command the paths of the engine and of programs, without those of a control plane.
+/// Passes to a command the paths of the engine, the policies and programs, without those of a control plane.
 pub(crate) fn offer(command: &mut Command, engine: &Path) -> Result<()> {
     command.env("BINDERY_ENGINE", engine);
+    command.env("BINDERY_POLICIES", components::policies()?);
     command.env("BINDERY_KUBECTL", tools::install(Tool::Kubectl)?);
     chart::offer(command)
 }
