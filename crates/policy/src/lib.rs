@@ -7,8 +7,10 @@
 
 mod matcher;
 mod metadata;
+mod settings;
 
 pub use matcher::{
     Bound, Candidates, ClaimView, Matcher, Narrowing, PolicyFault, Requirement, SCORE_MAX, Verdicts,
 };
 pub use metadata::{Metadata, Reason, Spread};
+pub use settings::SettingsSchema;

@@ -48,8 +48,8 @@ pub(crate) fn description(path: &Path) -> Result<String> {
     Ok(format!("{}: {} bytes, sha256 {}", path.display(), component.len(), workspace::sha256(&component)))
 }
 
-/// Builds the default engine if it is not up to date, and returns its path: `components/bindery-engine.wasm` in
-/// cargo's target folder.
+/// Builds the default engine if it is not up to date, and returns its path: `components/bindery-engine.wasm`
+/// in cargo's target folder.
 pub(crate) fn build() -> Result<PathBuf> {
     build_package(ENGINE, "bindery-engine")
 }

@@ -40,7 +40,8 @@ pub(crate) struct Arguments {
 
 /// Carries out `cargo xtask test`.
 ///
-/// The tests find the engine in `BINDERY_ENGINE`, policies in `BINDERY_POLICIES`, and programs in variables named after them.
+/// The tests find the engine in `BINDERY_ENGINE`, policies in `BINDERY_POLICIES`, and programs in variables
+/// named after them.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let engine = components::build()?;
     eprintln!("engine  {}", components::description(&engine)?);

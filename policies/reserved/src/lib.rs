@@ -1,5 +1,5 @@
-//! A volume with the label `bindery.dev/reserved-for` is kept for namespaces with the same label and value, or
-//! for claims with it, as the settings say.
+//! A volume with the label `bindery.dev/reserved-for` is kept for namespaces with the same label and value,
+//! or for claims with it, as the settings say.
 //!
 //! Users choose the labels of their claims. Only administrators label namespaces, so only a reservation by
 //! namespace holds against users.
@@ -84,8 +84,8 @@ impl Guest for Policy {
         Ok(())
     }
 
-    /// A claim without the label gets volumes without it. A claim that gets only reserved volumes gets those of
-    /// its value. A requirement cannot say "this value or none", so the third case is judged.
+    /// A claim without the label gets volumes without it. A claim that gets only reserved volumes gets those
+    /// of its value. A requirement cannot say "this value or none", so the third case is judged.
     fn narrow(settings: String, claim: Claim) -> Narrowing {
         let settings = Settings::parse(&settings);
         let is = |operator, values, reason| Requirement { column: LABEL, operator, values, reason };

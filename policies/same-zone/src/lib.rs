@@ -48,7 +48,7 @@ impl Guest for Policy {
             spread: None,
             reasons: vec![Reason {
                 name: "other-zone".into(),
-                text: "the claim is for zone {claim.0}; the volume requires zone {volume.0}, and its label says \
+                text: "the claim is for zone {claim.0}; the volume requires zone {volume.0}, its label says \
                        {volume.1}"
                     .into(),
             }],
