@@ -162,7 +162,11 @@ sample_by! {
         nanos: random.pick(&[0, 0, 1, 999_999_999]),
         format: random.value(),
     };
-    Reason = |random| random.pick(&Self::ALL);
+    Reason = |random| match random.pick(&Self::ALL) {
+        // Version 0.1 of the contract has no reason for what policies reject.
+        Self::Rejected => Self::SelectorDiffers,
+        reason => reason,
+    };
     Rule = |random| random.pick(&Self::ALL);
     Request = |random| Self { now: random.value(), subject: random.value() };
 }
@@ -203,7 +207,7 @@ sample_records! {
         key, uid, version, deleting, annotations, request, access_modes, class, mode, attributes_class,
         selector, volume_name, data_source, status; facts
     }
-    Class { name, provisioner, binding_mode, mount_options, default, created }
+    Class { name, provisioner, binding_mode, mount_options, default, created; parameters }
     Tally { reason, count, nearest }
     Pod { name, scheduled, terminated }
     Plugin { name, provisions, deletes, recycles, mount_options }

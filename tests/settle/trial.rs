@@ -233,6 +233,7 @@ fn binder(api: &Api, conditions: Conditions) -> Arc<Binder<Api>> {
             migrations: Migrations::Table([migrated].into()),
             dynamic_provisioning: true,
             offer_again: false,
+            policies: Arc::default(),
         },
         settings: Settings::default(),
         journal: None,

@@ -42,14 +42,16 @@ macro_rules! same {
     };
 }
 
-/// Enums: the same cases, by name.
+/// Enums: the same cases, by name. Cases after the semicolon are newer than the contract, which tells the
+/// nearest of its own.
 macro_rules! cases {
-    ($($module:ident::$type:ident { $($case:ident),* $(,)? })*) => {
+    ($($module:ident::$type:ident { $($case:ident),* $(,)? $(; $($newer:ident => $nearest:ident),*)? })*) => {
         $(impl Carry for $type {
             type Wit = $module::$type;
             fn lower(&self) -> $module::$type {
                 match self {
                     $(Self::$case => $module::$type::$case,)*
+                    $($(Self::$newer => $module::$type::$nearest,)*)?
                 }
             }
             fn lift(wit: $module::$type) -> Result<Self, IllTyped> {

@@ -22,7 +22,7 @@ pub(crate) use self::perform::OperationSubject;
 pub use self::perform::PendingOperation;
 pub use self::refresh::EVENT_REFRESH;
 pub use self::review::Reviewed;
-use crate::decider::{Decider, chosen};
+use crate::decider::{Decider, Policies, chosen};
 use crate::executor::{AGAIN_MIN, Conflicts, Executor, KnownObjects, again_after};
 use crate::intake::Intake;
 use crate::observe::Observation;
@@ -171,6 +171,7 @@ impl<P: Port> Binder<P> {
             port: Arc::clone(&port),
             engine: RwLock::new(engine),
             configuration: Arc::clone(&configuration),
+            policies: Policies::new(Arc::clone(&configuration.policies)),
             operations: Arc::clone(&operations),
             limits: settings.session,
             metrics: Arc::clone(&metrics),

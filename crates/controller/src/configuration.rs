@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bindery_core::{Migration, Text};
+use bindery_policy::Chain;
 
 use crate::Plugins;
 
@@ -18,6 +19,8 @@ pub struct Configuration<T> {
     /// Whether released volumes may be offered again without being scrubbed, which shows their data to the
     /// next tenant. Off by default.
     pub offer_again: bool,
+    /// The policies that narrow the volumes that claims may get. None by default.
+    pub policies: Arc<Chain>,
 }
 
 /// Which in-tree plugins are migrated to CSI drivers (KEP-625).
@@ -64,6 +67,7 @@ impl<T> Default for Configuration<T> {
             migrations: Migrations::upstream(),
             dynamic_provisioning: true,
             offer_again: false,
+            policies: Arc::default(),
         }
     }
 }

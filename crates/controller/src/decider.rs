@@ -4,6 +4,7 @@
 //! Syncs, steps of operations, reviews and the foresight of observe mode all decide here. A decider writes
 //! nothing and locks nothing.
 
+mod policies;
 mod views;
 
 use std::sync::Arc;
@@ -13,9 +14,11 @@ use bindery_core::{
     Action, Answer, Cluster, Decision, DecisionLimits, Engine, EngineFault, Exchange, Lookup, Question,
     Recorder, Request, Source, Stop, Subject, Text,
 };
-use bindery_store::{Kind, LiveReads, Revision, Session, Store};
+use bindery_policy::{Filtered, Rounds};
+use bindery_store::{Kind, LiveReads, Revision, Store};
 use parking_lot::RwLock;
 
+pub(crate) use self::policies::Policies;
 pub(crate) use self::views::Proofs;
 use self::views::{BinderEnvironment, GuardView};
 use crate::freshness::Freshness;
@@ -34,6 +37,7 @@ pub(crate) struct Decider<P: Port> {
     pub(crate) port: Arc<P>,
     pub(crate) engine: RwLock<Arc<dyn Engine>>,
     pub(crate) configuration: Arc<Configuration<P::Template>>,
+    pub(crate) policies: Policies,
     pub(crate) operations: Arc<OperationMap>,
     pub(crate) limits: DecisionLimits,
     pub(crate) metrics: Arc<Metrics>,
@@ -76,20 +80,23 @@ impl<P: Port> Decider<P> {
         Arc::clone(&self.engine.read())
     }
 
-    /// Runs the engine, makes the live reads that it asks for, and runs it again with the answers, until it
-    /// decides. It may ask for [`LIVE_READS_MAX`] of them.
+    /// Runs the engine, makes the live reads that it asks for, has the policies asked, and runs it again with
+    /// the answers, until it decides. It may ask for [`LIVE_READS_MAX`] live reads.
     pub(crate) async fn decide(
         &self,
         engine: &dyn Engine,
         request: &Request,
         reads: Reads,
     ) -> Result<(Decision, EngineRun), EngineFault> {
-        let mut live = LiveReads::default();
-        for _ in 0..=LIVE_READS_MAX {
-            let (answer, run) = self.run(engine, request, reads, &live);
+        let (mut live, mut rounds) = (LiveReads::default(), Rounds::default());
+        let mut live_reads = 0;
+        while live_reads <= LIVE_READS_MAX {
+            let (answer, run) = self.run(engine, request, reads, &live, &mut rounds);
             match answer {
                 Ok(decision) => return Ok((decision, run)),
+                Err(EngineFault::Stopped(Stop::Judge)) => rounds = self.policies.judge(rounds).await?,
                 Err(EngineFault::Stopped(Stop::LiveRead(question))) => {
+                    live_reads += 1;
                     // Reviews are not counted, whatever they ask.
                     if !is_review(request) {
                         self.metrics.live_reads.inc();
@@ -110,6 +117,7 @@ impl<P: Port> Decider<P> {
         request: &Request,
         reads: Reads,
         live: &LiveReads,
+        rounds: &mut Rounds,
     ) -> (Result<Decision, EngineFault>, EngineRun) {
         let environment =
             BinderEnvironment { configuration: &self.configuration, operations: &self.operations };
@@ -117,11 +125,15 @@ impl<P: Port> Decider<P> {
         if let Subject::SyncClaim(claim) = &request.subject {
             session = session.for_claim(claim.key.clone(), claim.uid.clone());
         }
-        let (answer, exchanges) = match reads {
-            Reads::Cached if is_review(request) => (engine.decide(request, &mut session), Vec::new()),
-            Reads::Cached => recorded(engine, request, &mut session),
-            Reads::Live => {
-                recorded(engine, request, &mut LiveObjects { session: &mut session, told: Vec::new() })
+        let (answer, exchanges) = match self.policies.claim(request) {
+            None => told(engine, request, reads, &mut session),
+            Some(claim) => {
+                let (chain, kept) = (&self.policies.chain, &self.policies.kept);
+                match Filtered::new(&mut session, claim, chain, kept, rounds) {
+                    Ok(Some(mut filtered)) => told(engine, request, reads, &mut filtered),
+                    Ok(None) => told(engine, request, reads, &mut session),
+                    Err(stop) => (Err(stop.into()), Vec::new()),
+                }
             }
         };
         // The store's lock ends with the session: subscriptions take another lock, and a wake takes both.
@@ -149,11 +161,12 @@ impl<P: Port> Decider<P> {
         decision: &Decision,
         proofs: &Proofs,
     ) -> Result<(), Objection> {
-        let view = GuardView { store: &self.store, proofs, offer_again: self.configuration.offer_again };
+        let (store, policies) = (&*self.store, &self.policies);
+        let view = GuardView { store, policies, proofs, offer_again: self.configuration.offer_again };
         guard::check(&Case { request, exchanges, decision, view: &view })
     }
 
-    /// Has the guard check a decision, with the live reads that it wants.
+    /// Has the guard check a decision, with the live reads and the verdicts of policies that it wants.
     pub(crate) async fn check_with_reads(
         &self,
         request: &Request,
@@ -161,11 +174,17 @@ impl<P: Port> Decider<P> {
         decision: &Decision,
     ) -> Result<(), Unsound> {
         let mut proofs = Proofs::default();
-        for _ in 0..=PROOFS_MAX {
+        let mut reads = 0;
+        while reads <= PROOFS_MAX {
             match self.check(request, exchanges, decision, &proofs) {
                 Ok(()) => return Ok(()),
                 Err(Objection::Prove(object)) => {
-                    self.prove(object, &mut proofs).await.map_err(Unsound::Final)?
+                    reads += 1;
+                    self.prove(object, &mut proofs).await.map_err(Unsound::Final)?;
+                }
+                Err(Objection::Judge) => {
+                    let judged = self.policies.judge(proofs.rounds.take()).await;
+                    proofs.rounds = judged.map_err(|fault| Unsound::Final(SyncError::from(fault)))?.into();
                 }
                 Err(stale @ Objection::Stale { .. }) if proofs.is_empty() => {
                     return Err(Unsound::Changed(stale.to_string()));
@@ -245,6 +264,20 @@ fn is_review(request: &Request) -> bool {
     matches!(request.subject, Subject::ReviewClaim { .. } | Subject::ReviewVolume { .. })
 }
 
+/// Runs an engine on a cluster, with the evidence that its kind of request needs.
+fn told(
+    engine: &dyn Engine,
+    request: &Request,
+    reads: Reads,
+    cluster: &mut dyn Cluster,
+) -> (Result<Decision, EngineFault>, Vec<Exchange>) {
+    match reads {
+        Reads::Cached if is_review(request) => (engine.decide(request, cluster), Vec::new()),
+        Reads::Cached => recorded(engine, request, cluster),
+        Reads::Live => recorded(engine, request, &mut LiveObjects { cluster, told: Vec::new() }),
+    }
+}
+
 /// Runs an engine, and records its questions and the answers.
 fn recorded(
     engine: &dyn Engine,
@@ -264,23 +297,23 @@ pub(crate) fn chosen(decision: &Decision) -> Option<&Text> {
     })
 }
 
-/// A session in which claims and volumes are as they were read live, each read once.
-struct LiveObjects<'a, 'b> {
-    session: &'a mut Session<'b>,
+/// A cluster in which claims and volumes are as they were read live, each read once.
+struct LiveObjects<'a> {
+    cluster: &'a mut dyn Cluster,
     told: Vec<Exchange>,
 }
 
-impl Cluster for LiveObjects<'_, '_> {
+impl Cluster for LiveObjects<'_> {
     fn ask(&mut self, question: Question) -> Result<Answer, Stop> {
         let question = match question {
             Question::Claim(_, key) => Question::Claim(Source::Live, key),
             Question::Volume(_, name) => Question::Volume(Source::Live, name),
-            question => return self.session.ask(question),
+            question => return self.cluster.ask(question),
         };
         if let Some(told) = self.told.iter().find(|told| told.question == question) {
             return Ok(told.answer.clone());
         }
-        let answer = self.session.ask(question.clone())?;
+        let answer = self.cluster.ask(question.clone())?;
         self.told.push(Exchange { question, answer: answer.clone() });
         Ok(answer)
     }

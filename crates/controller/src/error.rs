@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use bindery_core::{EngineFault, Failure};
+use bindery_core::{EngineFault, Failure, Stop, Text};
 
 use crate::WriteError;
 
@@ -15,7 +15,15 @@ pub enum SyncError {
     NotSynced,
     /// The engine did not decide; nothing was written.
     #[error("no decision: {0}")]
-    Engine(#[from] EngineFault),
+    Engine(EngineFault),
+    /// A policy gives no answer, so the claim waits; nothing was written.
+    #[error("the claim waits for policy {policy}: {why}")]
+    Policy {
+        /// The policy.
+        policy: Text,
+        /// Why it gives no answer.
+        why: String,
+    },
     /// The cluster changed during every attempt at the decision.
     #[error("decided {attempts} times on a world that changed meanwhile: {why}")]
     Stale {
@@ -87,6 +95,15 @@ pub enum ReviewError {
     /// An object that the review depends on cannot be read, from the cluster or at all.
     #[error("{0}")]
     Failed(Failure),
+}
+
+impl From<EngineFault> for SyncError {
+    fn from(fault: EngineFault) -> Self {
+        match fault {
+            EngineFault::Stopped(Stop::Waits { policy, why }) => Self::Policy { policy, why },
+            fault => Self::Engine(fault),
+        }
+    }
 }
 
 impl SyncError {

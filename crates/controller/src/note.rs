@@ -21,6 +21,9 @@ pub struct Note {
 /// `reason` of the event on an object whose decision the guard refused.
 pub(crate) const REASON_REFUSED: &str = "DecisionRefused";
 
+/// `reason` of the event on a claim that waits because a policy gives no answer.
+pub(crate) const REASON_POLICY_FAILED: &str = "PolicyFailed";
+
 /// `reason` of the event on an object for which the API server does not take what Bindery writes: a policy or
 /// a webhook denies it, or RBAC. Upstream's controller only logs this, so its users see a Pending claim
 /// without a reason.

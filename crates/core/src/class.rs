@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Text, Timestamp};
+use crate::{ClaimFact, Facts, Text, Timestamp};
 
 /// A StorageClass (storage.k8s.io/v1), reduced to what decisions need.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +19,9 @@ pub struct Class {
     pub default: bool,
     /// `metadata.creationTimestamp`; the newest default class wins.
     pub created: Timestamp,
+    /// The parameters that policies declare. Components of engines do not get them.
+    #[serde(default)]
+    pub parameters: Facts<ClaimFact>,
 }
 
 /// `volumeBindingMode` of a class.

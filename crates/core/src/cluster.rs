@@ -4,6 +4,8 @@
 //! recording, replaying, limiting and converting a question are each written once, and an engine knows
 //! nothing that is not in the evidence.
 
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -246,6 +248,22 @@ pub enum Slot {
     Free,
     /// A decision in flight has picked it for another claim. It may become free again.
     InFlight,
+    /// A policy rejects it, and the claim waits until one is allowed: neither provision nor give a class.
+    Withheld,
+}
+
+/// What the policies of a claim say about a volume that it could newly get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// All of them allow it.
+    Allowed,
+    /// A policy rejects it.
+    Rejected {
+        /// The policy.
+        policy: Text,
+        /// Why, as a sentence.
+        reason: Text,
+    },
 }
 
 /// Why a question gets no answer and the call ends.
@@ -254,6 +272,17 @@ pub enum Stop {
     /// The answer has to be read from the API server first; then the request is decided again.
     #[error("a live read is needed")]
     LiveRead(Question),
+    /// A policy has to be asked first; then the request is decided again.
+    #[error("a policy has to be asked first")]
+    Judge,
+    /// A policy that may apply gives no answer, so the claim waits.
+    #[error("policy {policy}: {why}")]
+    Waits {
+        /// The policy.
+        policy: Text,
+        /// Why it gives no answer.
+        why: String,
+    },
     /// A limit of the call is exceeded: which, and what it is.
     #[error("more than {max} {what} in one decision")]
     TooMany {
@@ -278,6 +307,21 @@ pub trait Cluster {
     ///
     /// The call cannot go on; an engine passes the error up at once.
     fn ask(&mut self, question: Question) -> Result<Answer, Stop>;
+}
+
+/// A cluster whose volumes can be read without handles and pages, for what stands between it and an engine.
+pub trait VolumeIndex: Cluster {
+    /// Gives `each` the free volumes that meet the query, in ascending (capacity, name), until it breaks.
+    fn scan(&mut self, query: &Query, each: &mut dyn FnMut(&Arc<Volume>, Slot) -> ControlFlow<()>);
+
+    /// The handle of a volume that the last scan has given; numbered by first mention.
+    fn handle(&mut self, volume: &str) -> Option<Handle>;
+
+    /// The labels of a namespace.
+    fn namespace_labels(&self, name: &str) -> Lookup<Arc<BTreeMap<Text, Text>>>;
+
+    /// A class.
+    fn class_of(&self, name: &str) -> Lookup<Arc<Class>>;
 }
 
 /// Decides. The default engine does so natively, the host by a component.

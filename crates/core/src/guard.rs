@@ -17,9 +17,9 @@
 //!
 //! # Where the rules are
 //!
-//! ARCHITECTURE.md lists the guarantees. G1 to G3 are in `guard/bind.rs`, G4 in `guard/proof.rs`, G5 in
-//! `guard/case.rs`, G7 in `guard/step.rs`, G8 in `guard/size.rs`, G9 in `guard/volume.rs`, `guard/claim.rs`
-//! and `guard/operation.rs`.
+//! ARCHITECTURE.md lists the guarantees. G1 to G3 and G10 are in `guard/bind.rs`, G4 in `guard/proof.rs`,
+//! G5 in `guard/case.rs`, G7 in `guard/step.rs`, G8 in `guard/size.rs`, G9 in `guard/volume.rs`,
+//! `guard/claim.rs` and `guard/operation.rs`.
 //! `guard/denial.rs` checks the findings of a review.
 //!
 //! # What needs a live read
@@ -56,7 +56,7 @@ use self::effects::Effects;
 use self::step::StepCheck;
 use crate::{
     Action, Claim, ClaimKey, Class, Decision, Exchange, Follows, Lookup, Regarding, Request, Step, Subject,
-    Volume,
+    Verdict, Volume,
 };
 
 /// A decision with everything that it is checked by.
@@ -85,6 +85,11 @@ pub trait View {
     fn claim_proof(&self, key: &ClaimKey) -> Option<&Lookup<Arc<Claim>>>;
     /// A volume that was read live for this decision because the guard asked for it.
     fn volume_proof(&self, name: &str) -> Option<&Lookup<Arc<Volume>>>;
+    /// What the policies of a claim say about a free volume (G10); `None` where one has to be asked first.
+    /// The error is why the claim waits. Without policies every volume is allowed.
+    fn verdict(&self, _claim: &Claim, _volume: &Volume) -> Result<Option<Verdict>, String> {
+        Ok(Some(Verdict::Allowed))
+    }
     /// Whether the operator allows released volumes to be offered again without being scrubbed.
     fn allows_offer_again(&self) -> bool;
 }

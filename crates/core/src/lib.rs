@@ -42,7 +42,7 @@ pub use claim::{Claim, ClaimAnnotations, ClaimPhase, ClaimStatus};
 pub use class::{BindingMode, Class};
 pub use cluster::{
     Answer, Cluster, Engine, EngineFault, Lookup, Migration, Page, Plugin, PluginMatch, PluginOperation, Pod,
-    Query, Question, Slot, Source, Stop,
+    Query, Question, Slot, Source, Stop, Verdict, VolumeIndex,
 };
 pub use decision::{
     Action, CapacityChange, Clear, Decision, Edit, Failure, FinalizerEdit, Follows, Message, Outcome,

@@ -32,6 +32,8 @@ named_cases! {
         TooSmall = "too-small";
         /// Its labels do not match the selector.
         SelectorDiffers = "selector-differs";
+        /// A policy rejects it.
+        Rejected = "rejected";
         /// A decision in flight has picked it.
         InFlight = "in-flight";
         /// The class waits for the first consumer, so the scheduler chooses.

@@ -62,12 +62,19 @@ pub enum SelectorOperator {
 impl Requirement {
     /// Whether labels with this value under the key (or none) meet the requirement.
     pub fn matches(&self, value: Option<&str>) -> bool {
-        let listed = || value.is_some_and(|value| self.values.iter().any(|v| &**v == value));
-        match self.operator {
-            SelectorOperator::In => listed(),
-            SelectorOperator::NotIn => !listed(),
-            SelectorOperator::Exists => value.is_some(),
-            SelectorOperator::DoesNotExist => value.is_none(),
+        self.operator.matches(&self.values, value)
+    }
+}
+
+impl SelectorOperator {
+    /// Whether a value, or none, is as the operator demands with these values.
+    pub fn matches(self, values: &[Text], value: Option<&str>) -> bool {
+        let is_listed = || value.is_some_and(|value| values.iter().any(|listed| &**listed == value));
+        match self {
+            Self::In => is_listed(),
+            Self::NotIn => !is_listed(),
+            Self::Exists => value.is_some(),
+            Self::DoesNotExist => value.is_none(),
         }
     }
 }

@@ -87,7 +87,7 @@ fn smallest_free(
         for (handle, slot) in page.handles.iter().zip(&page.slots) {
             match slot {
                 Slot::Free => return Ok(Some(*handle)),
-                Slot::InFlight => in_flight.add(*handle),
+                Slot::InFlight | Slot::Withheld => in_flight.add(*handle),
             }
         }
         match page.handles.last() {

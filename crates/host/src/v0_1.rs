@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(decision(steps, tallies, nearest, findings), Ok(()));
         for (found, sentence) in [
             (decision(steps + 1, 0, 0, 0), "it has 65 steps; the limit is 64"),
-            (decision(0, tallies + 1, 0, 0), "it has 13 tallies; the limit is 12"),
+            (decision(0, tallies + 1, 0, 0), "it has 14 tallies; the limit is 13"),
             (decision(0, 1, nearest + 1, 0), "it has 17 nearest volumes in a tally; the limit is 16"),
             (decision(0, 0, 0, findings + 1), "it has 65 findings; the limit is 64"),
         ] {

@@ -5,12 +5,26 @@
 //! not say everything, about rows that are left. A matcher sees the facts that it declares
 //! ([`Metadata`]) and nothing else, so a verdict can be kept for as long as those facts stay the same.
 
+mod chain;
+mod document;
+mod filtered;
+mod kept;
 mod matcher;
 mod metadata;
+mod rounds;
 mod settings;
+mod view;
 
+pub use chain::{Chain, Counts, Matches, OnFailure, Otherwise, Policy, Surroundings, Waits};
+pub use document::{
+    API_VERSION, LabelSelector, MATCH_POLICY, MatchClaims, MatchExpression, MatchPolicy, MatchPolicySpec,
+    ObjectMeta, RECLAIM_POLICY,
+};
+pub use filtered::Filtered;
+pub use kept::Kept;
 pub use matcher::{
     Bound, Candidates, ClaimView, Matcher, Narrowing, PolicyFault, Requirement, SCORE_MAX, Verdicts,
 };
 pub use metadata::{Metadata, Reason, Spread};
+pub use rounds::Rounds;
 pub use settings::SettingsSchema;

@@ -3,6 +3,7 @@
 use bindery_core::{Quantity, SelectorOperator, Text};
 
 use crate::Metadata;
+use crate::kept::Verdict;
 
 /// The highest score of a volume; the lowest is 0.
 pub const SCORE_MAX: u32 = 100;
@@ -60,7 +61,8 @@ pub struct Candidates {
     pub texts: Vec<Text>,
     /// For each declared column, for each row: the place of its value in `texts`, counted from 1; 0 for none.
     pub columns: Vec<Vec<u32>>,
-    /// For each row, how many volumes of siblings share its value of the spread's column; empty without spread.
+    /// For each row, how many volumes of siblings share its value of the spread's column; empty without
+    /// spread.
     pub spread: Vec<u32>,
 }
 
@@ -71,6 +73,35 @@ pub struct Verdicts {
     pub reasons: Vec<u32>,
     /// The score of each row, from 0 to [`SCORE_MAX`]; empty where the matcher does not score.
     pub scores: Vec<u32>,
+}
+
+impl Verdicts {
+    /// The verdict of each row.
+    ///
+    /// # Errors
+    ///
+    /// A list has another length than the rows, a reason is not declared, or a score is too high.
+    pub(crate) fn verdicts(&self, metadata: &Metadata, rows: usize) -> Result<Vec<Verdict>, PolicyFault> {
+        let scored = if metadata.scores { rows } else { 0 };
+        for (what, found, wanted) in
+            [("reasons", self.reasons.len(), rows), ("scores", self.scores.len(), scored)]
+        {
+            if found != wanted {
+                return Err(PolicyFault::BadAnswer(format!("it has {found} {what} for {rows} rows")));
+            }
+        }
+        let verdict = |(row, reason): (usize, &u32)| match reason.checked_sub(1) {
+            None => match self.scores.get(row).copied().unwrap_or_default() {
+                score if score <= SCORE_MAX => Ok(Verdict::Allowed(score)),
+                score => Err(format!("the score of row {row} is {score}; the highest is {SCORE_MAX}")),
+            },
+            Some(reason) if (reason as usize) < metadata.reasons.len() => Ok(Verdict::Rejected(reason)),
+            Some(_) => {
+                Err(format!("row {row} has reason {reason} of the {} declared", metadata.reasons.len()))
+            }
+        };
+        self.reasons.iter().enumerate().map(verdict).collect::<Result<_, _>>().map_err(PolicyFault::BadAnswer)
+    }
 }
 
 /// Why a policy gave no answer. The claims that it matches wait, or are decided without it, as its document

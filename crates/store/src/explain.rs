@@ -196,7 +196,9 @@ impl Pair<'_> {
                 ("", self.picked_for_other().map(ToString::to_string).unwrap_or_default(), key())
             }
             // These are no reasons of a pair.
-            Reason::Unreadable | Reason::WaitsForConsumer => ("", String::new(), String::new()),
+            Reason::Unreadable | Reason::Rejected | Reason::WaitsForConsumer => {
+                ("", String::new(), String::new())
+            }
         };
         Obstacle { reason, field, offers, asks }
     }
@@ -242,6 +244,7 @@ impl fmt::Display for Obstacle {
             Reason::Deleting => write!(f, "{field}: the volume is being deleted"),
             Reason::NotAvailable => write!(f, "{field}: is {offers}, must be {asks}"),
             Reason::InFlight => write!(f, "picked for {offers} by a decision in flight"),
+            Reason::Rejected => f.write_str(offers),
             Reason::WaitsForConsumer => f.write_str("the class waits for the first consumer"),
             Reason::ClassDiffers
             | Reason::VolumeModeDiffers

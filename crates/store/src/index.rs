@@ -7,13 +7,15 @@ mod ordered;
 mod tally;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bindery_core::{AccessModes, ClaimKey, ClaimRef, Query, Text, Uid, Volume, VolumePhase};
 
 use self::bucket::{Bucket, BucketKey};
 pub(crate) use self::ids::Ids;
-use self::ordered::{Ordered, Row};
+use self::ordered::Ordered;
+pub(crate) use self::ordered::Row;
 pub(crate) use self::tally::TallyQuery;
 use crate::state::{VolumeId, Volumes};
 
@@ -204,15 +206,13 @@ impl Index {
         rows.into_iter().map(|row| row.id).collect()
     }
 
-    /// Gives `each` the free volumes that meet the query, in ascending (capacity, name), those after `after`
-    /// and at most `limit` of them, and whether a decision in flight has picked each. Returns whether there
-    /// are more.
-    pub(crate) fn page(
+    /// Gives `each` the free volumes that meet the query, in ascending (capacity, name), those after `after`,
+    /// and whether a decision in flight has picked each, until it breaks. Returns whether it did.
+    pub(crate) fn scan(
         &self,
         query: &Query,
         after: Option<(VolumeId, &Volume)>,
-        limit: usize,
-        mut each: impl FnMut(&Row, bool),
+        mut each: impl FnMut(&Row, bool) -> ControlFlow<()>,
     ) -> bool {
         let Some(bucket) = self.buckets.get(&BucketKey::of_query(query)) else { return false };
         let free = &bucket.free;
@@ -221,11 +221,7 @@ impl Index {
             from = Ordered::later(from, free.order().after(&Row::new(id, volume)));
         }
         let ordinals = free.matching(&query.labels);
-        let mut rows = free.select(from, ordinals.as_ref());
-        for row in rows.by_ref().take(limit) {
-            each(row, free.is_picked(row));
-        }
-        rows.next().is_some()
+        free.select(from, ordinals.as_ref()).any(|row| each(row, free.is_picked(row)).is_break())
     }
 }
 

@@ -1,16 +1,18 @@
 //! The conversation of one decision.
 
-use std::collections::HashMap;
-use std::sync::RwLockReadGuard;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
+use std::sync::{Arc, RwLockReadGuard};
 
 use bindery_core::{
-    Answer, ClaimKey, Cluster, DecisionLimits, Handle, Page, PluginMatch, Query, Question, QuestionBudget,
-    Slot, Source, Stop, Text, Uid,
+    Answer, ClaimKey, Class, Cluster, DecisionLimits, Handle, Lookup, Page, PluginMatch, Query, Question,
+    QuestionBudget, Slot, Source, Stop, Text, Uid, Volume, VolumeIndex,
 };
 use rustc_hash::FxBuildHasher;
 
 use crate::change::Revision;
 use crate::environment::Environment;
+use crate::index::Row;
 use crate::live::LiveReads;
 use crate::state::{State, VolumeId};
 
@@ -121,22 +123,24 @@ impl<'a> Session<'a> {
     fn page(&mut self, query: &Query, after: Option<Handle>, limit: u32) -> Result<Page, Stop> {
         let mut page = page_of(limit);
         self.handles.reserve(limit);
-        let asker = self.asker.as_ref().map(|(key, _)| key);
         let after = after.map(|handle| self.volume(handle)).transpose()?;
         let (state, handles, in_flight) = (&*self.state, &mut self.handles, &mut self.in_flight);
         let after = after.map(|id| (id, &**state.volumes.indexed(id)));
         // One row too many shows that the limit is exceeded; more would be work for nothing.
         let rows = (limit as usize).min(self.budget.rows_left().saturating_add(1));
-        page.more = state.index.page(query, after, rows, |row, is_picked| {
+        page.more = state.index.scan(query, after, |row, is_picked| {
+            if page.handles.len() == rows {
+                return ControlFlow::Break(());
+            }
             page.handles.push(handles.of(row.id));
             page.whole.push(row.whole);
             page.nanos.push(row.nanos);
-            let is_ours = || asker.is_some() && state.picked_for(&row.name) == asker;
-            let is_free = !is_picked || is_ours();
-            page.slots.push(if is_free { Slot::Free } else { Slot::InFlight });
-            if !is_free {
+            let slot = slot(state, &self.asker, row, is_picked);
+            page.slots.push(slot);
+            if slot == Slot::InFlight {
                 *in_flight = Some(row.id);
             }
+            ControlFlow::Continue(())
         });
         self.budget.take_rows(page.handles.len())?;
         Ok(page)
@@ -156,6 +160,37 @@ impl Cluster for Session<'_> {
         self.budget.take_question(&question)?;
         self.answer(question)
     }
+}
+
+impl VolumeIndex for Session<'_> {
+    fn scan(&mut self, query: &Query, each: &mut dyn FnMut(&Arc<Volume>, Slot) -> ControlFlow<()>) {
+        let (state, in_flight) = (&*self.state, &mut self.in_flight);
+        state.index.scan(query, None, |row, is_picked| {
+            let slot = slot(state, &self.asker, row, is_picked);
+            if slot == Slot::InFlight {
+                *in_flight = Some(row.id);
+            }
+            each(state.volumes.indexed(row.id), slot)
+        });
+    }
+
+    fn handle(&mut self, volume: &str) -> Option<Handle> {
+        self.state.volumes.id(volume).map(|id| self.handles.of(id))
+    }
+
+    fn namespace_labels(&self, name: &str) -> Lookup<Arc<BTreeMap<Text, Text>>> {
+        self.state.namespace_labels(name)
+    }
+
+    fn class_of(&self, name: &str) -> Lookup<Arc<Class>> {
+        self.state.class(name)
+    }
+}
+
+/// Whether the asking claim can take a free volume.
+fn slot(state: &State, asker: &Option<(ClaimKey, Uid)>, row: &Row, is_picked: bool) -> Slot {
+    let is_ours = || asker.as_ref().is_some_and(|(key, _)| state.picked_for(&row.name) == Some(key));
+    if !is_picked || is_ours() { Slot::Free } else { Slot::InFlight }
 }
 
 /// An empty page, with room for the rows of most pages.

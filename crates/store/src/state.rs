@@ -186,6 +186,11 @@ impl State {
         }
     }
 
+    /// The labels of a namespace.
+    pub(crate) fn namespace_labels(&self, _name: &str) -> Lookup<Arc<BTreeMap<Text, Text>>> {
+        Lookup::Failed("namespaces are not watched".into())
+    }
+
     /// Names of the default classes, newest first, then by name.
     ///
     /// # Errors

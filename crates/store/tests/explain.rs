@@ -135,7 +135,9 @@ impl Pair {
             Reason::TooSmall => volume.capacity = Some(claim.request),
             Reason::SelectorDiffers => claim.selector = None,
             Reason::InFlight => *picked_for = None,
-            Reason::Unreadable | Reason::WaitsForConsumer => panic!("{reason:?} of a volume that is read"),
+            Reason::Unreadable | Reason::Rejected | Reason::WaitsForConsumer => {
+                panic!("{reason:?} of a volume that is read")
+            }
         }
     }
 }

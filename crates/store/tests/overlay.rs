@@ -270,12 +270,9 @@ fn a_reservation_is_for_one_claim_until_that_one_ends_it() {
 #[test]
 fn default_classes_come_newest_first_and_an_unreadable_class_may_be_one() {
     let class = |name: &str, created, default| bindery_core::Class {
-        name: name.into(),
-        provisioner: "p".into(),
-        binding_mode: None,
-        mount_options: false,
         default,
         created,
+        ..bindery_kit::class(name, "p", None)
     };
     let store = Store::new();
     for (name, created, default) in [("b", 5, true), ("a", 5, true), ("new", 9, true), ("other", 10, false)] {

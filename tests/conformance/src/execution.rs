@@ -258,6 +258,7 @@ fn configuration(case: &Case, server: &Server<'_>) -> Configuration<Template> {
         migrations: migrations(case),
         dynamic_provisioning: true,
         offer_again: false,
+        policies: Arc::default(),
     }
 }
 

@@ -120,7 +120,7 @@ impl Trial {
     fn excuses(&self, objection: &Objection) -> bool {
         let Self { model, request, .. } = self;
         match objection {
-            Objection::Prove(_) => false,
+            Objection::Prove(_) | Objection::Judge => false,
             // The engine saw another world than the guard or the guard's live read.
             Objection::Stale { .. } => model.seen != model.now || model.seen != model.truth,
             Objection::Contradicted { .. } => model.now != model.truth,

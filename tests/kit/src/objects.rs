@@ -72,6 +72,7 @@ pub fn class(name: &str, provisioner: &str, mode: Option<BindingMode>) -> Class 
         mount_options: false,
         default: false,
         created: 0,
+        parameters: Facts::default(),
     }
 }
 

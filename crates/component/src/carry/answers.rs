@@ -13,7 +13,7 @@ use super::{Carry, IllTyped};
 cases! {
     cluster::Source { Overlay, Cache, Live }
     cluster::OperationState { Idle, Running, BackingOff }
-    cluster::Slot { Free, InFlight }
+    cluster::Slot { Free, InFlight; Withheld => InFlight }
 }
 
 records! {

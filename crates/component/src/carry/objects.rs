@@ -23,7 +23,8 @@ cases! {
     types::BindingMode { Immediate, WaitForFirstConsumer }
     types::Reason {
         Unreadable, ReservedForOther, Deleting, ClassDiffers, VolumeModeDiffers, AttributesClassDiffers,
-        AccessModesMissing, NotAvailable, TooSmall, SelectorDiffers, InFlight, WaitsForConsumer,
+        AccessModesMissing, NotAvailable, TooSmall, SelectorDiffers, InFlight, WaitsForConsumer;
+        Rejected => SelectorDiffers
     }
     types::OperationKind { ProvisionExternal, Provision, Delete, Recycle }
     types::PluginOperation { Provision, Delete, Recycle }
@@ -45,7 +46,7 @@ records! {
         key, uid, version, deleting, annotations, request, access_modes, class, mode, attributes_class,
         selector, volume_name, data_source, status; facts
     }
-    types::Class { name, provisioner, binding_mode, mount_options, default, created }
+    types::Class { name, provisioner, binding_mode, mount_options, default, created; parameters }
     types::Tally { reason, count, nearest }
 }
 

@@ -143,6 +143,7 @@ impl<P: Port> Binder<P> {
             Err(Unsound::Final(error)) => {
                 match &error {
                     SyncError::Refused(why) => self.report_refusal(&request, why),
+                    SyncError::Policy { .. } => self.report_policy(&request, &error),
                     SyncError::Stale { .. } | SyncError::AwaitsList => {
                         self.metrics.stale.inc();
                     }
@@ -165,8 +166,12 @@ impl<P: Port> Binder<P> {
         request: &Request,
     ) -> Result<(Decision, Vec<Exchange>), SyncError> {
         let (decision, run) = self.decider.decide(engine, request, Reads::Cached).await.map_err(|error| {
-            self.metrics.engine_faults.inc();
-            SyncError::from(error)
+            let error = SyncError::from(error);
+            match &error {
+                SyncError::Policy { .. } => self.report_policy(request, &error),
+                _ => _ = self.metrics.engine_faults.inc(),
+            }
+            error
         })?;
         self.metrics.decisions.inc();
         let EngineRun { exchanges, since, in_flight } = run;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bindery_core::guard::{ObjectName, Objection};
 use bindery_core::{Claim, Decision, Outcome, Request, Subject};
+use bindery_policy::Rounds;
 use bindery_store::LiveReads;
 
 use super::Binder;
@@ -27,7 +28,8 @@ impl<P: Port> Binder<P> {
     pub(crate) fn foresee(&self, claim: &Arc<Claim>) -> Foreseen {
         let request = Request { now: self.port.now(), subject: Subject::SyncClaim(claim.clone()) };
         let engine = self.decider.engine();
-        let (answer, run) = self.decider.run(&*engine, &request, Reads::Cached, &LiveReads::default());
+        let (live, mut rounds) = (LiveReads::default(), Rounds::default());
+        let (answer, run) = self.decider.run(&*engine, &request, Reads::Cached, &live, &mut rounds);
         let decision = match answer {
             Ok(decision) => decision,
             Err(fault) => return Foreseen::Unknown(fault.to_string()),
@@ -43,6 +45,7 @@ impl<P: Port> Binder<P> {
                 | Objection::Unproven { .. }
                 | Objection::Contradicted { .. },
             ) => Foreseen::Unknown("it depends on a live read".to_owned()),
+            Err(Objection::Judge) => Foreseen::Unknown("a policy has not been asked yet".to_owned()),
             Err(Objection::Refused(refusal)) => Foreseen::Waits(format!("the guard refuses it: {refusal}")),
         }
     }

@@ -6,7 +6,7 @@ use bindery_core::{
 };
 
 use super::{Binder, Mode};
-use crate::note::{REASON_REFUSED, REASON_UNWRITABLE};
+use crate::note::{REASON_POLICY_FAILED, REASON_REFUSED, REASON_UNWRITABLE};
 use crate::{Note, Port, SyncError, WriteError};
 
 impl<P: Port> Binder<P> {
@@ -34,6 +34,11 @@ impl<P: Port> Binder<P> {
     pub(super) fn report_refusal(&self, request: &Request, why: &str) {
         self.metrics.refusals.inc();
         self.warn(request, REASON_REFUSED, why.to_owned());
+    }
+
+    /// Tells the user that a claim waits because a policy gives no answer.
+    pub(super) fn report_policy(&self, request: &Request, error: &SyncError) {
+        self.warn(request, REASON_POLICY_FAILED, error.to_string());
     }
 
     /// Tells the user that a write for an object cannot be prepared, or that the API server refuses it for

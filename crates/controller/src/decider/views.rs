@@ -1,14 +1,18 @@
 //! The binder's views for the guard and for sessions.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bindery_core::guard::View;
 use bindery_core::{
     Claim, ClaimKey, Class, Lookup, Migration, OperationKind, OperationState, Plugin, PluginMatch,
-    PluginOperation, Source, Text, Uid, Volume,
+    PluginOperation, Source, Stop, Text, Uid, Verdict, Volume,
 };
+use bindery_policy::Rounds;
 use bindery_store::{Environment, Store};
+
+use super::Policies;
 
 use crate::Configuration;
 use crate::operations::OperationMap;
@@ -16,18 +20,21 @@ use crate::operations::OperationMap;
 /// The guard's view: the store, and the guard's live reads.
 pub(super) struct GuardView<'a> {
     pub(super) store: &'a Store,
+    pub(super) policies: &'a Policies,
     pub(super) proofs: &'a Proofs,
     pub(super) offer_again: bool,
 }
 
-/// The live reads for the guard in one decision.
+/// The live reads and the verdicts of policies for the guard in one decision.
 #[derive(Default)]
 pub(crate) struct Proofs {
     pub(super) claims: BTreeMap<ClaimKey, Lookup<Arc<Claim>>>,
     pub(super) volumes: BTreeMap<Text, Lookup<Arc<Volume>>>,
+    pub(super) rounds: RefCell<Rounds>,
 }
 
 impl Proofs {
+    /// Whether no object was read.
     pub(super) fn is_empty(&self) -> bool {
         self.claims.is_empty() && self.volumes.is_empty()
     }
@@ -60,6 +67,17 @@ impl View for GuardView<'_> {
 
     fn allows_offer_again(&self) -> bool {
         self.offer_again
+    }
+
+    fn verdict(&self, claim: &Claim, volume: &Volume) -> Result<Option<Verdict>, String> {
+        if self.policies.chain.is_empty() {
+            return Ok(Some(Verdict::Allowed));
+        }
+        match self.policies.verdict(self.store, claim, volume, &mut self.proofs.rounds.borrow_mut()) {
+            Ok(verdict) => Ok(Some(verdict)),
+            Err(Stop::Judge) => Ok(None),
+            Err(stop) => Err(stop.to_string()),
+        }
     }
 }
 

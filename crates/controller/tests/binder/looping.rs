@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bindery_controller::{Binder, EVENT_REFRESH, Parts, RETRY_BACKOFF_MAX, Settings, WriteError};
 use bindery_core::{
-    Action, BindingMode, Claim, ClaimPhase, Class, Cluster, Decision, EngineFault, Outcome, Request, Step,
-    Subject, Volume, VolumePhase,
+    Action, BindingMode, Claim, ClaimPhase, Cluster, Decision, EngineFault, Outcome, Request, Step, Subject,
+    Volume, VolumePhase,
 };
 use bindery_engine::DefaultEngine;
 use bindery_store::{Delivery, Kind, Object, ObjectKey, Observed, Unreadable};
@@ -258,14 +258,7 @@ async fn what_keeps_a_claim_waiting_is_told_again_as_long_as_it_waits() {
     double.add_claim(&external);
     let binder = binder(&double, DefaultEngine);
     double.watch(binder.intake(), Duration::ZERO);
-    let class = Class {
-        name: "external".into(),
-        provisioner: "vendor.example/csi".into(),
-        binding_mode: Some(BindingMode::Immediate),
-        mount_options: false,
-        default: false,
-        created: 0,
-    };
+    let class = bindery_kit::class("external", "vendor.example/csi", Some(BindingMode::Immediate));
     binder.intake().deliver(Delivery::applied(class));
     let (key, why) = (claim("odd").key, "it is odd".into());
     let odd = Unreadable { uid: "uid-odd".into(), version: "1".into(), why };

@@ -4,7 +4,7 @@ use super::step::StepCheck;
 use super::{Breach, ObjectName, Objection};
 use crate::{
     BindingMode, Claim, ClaimRef, ClaimTarget, Lookup, Quantity, Requirement, Selector, SelectorOperator,
-    Volume, VolumePhase, VolumeTarget,
+    Verdict, Volume, VolumePhase, VolumeTarget,
 };
 
 impl StepCheck<'_> {
@@ -98,7 +98,10 @@ impl StepCheck<'_> {
             return self.legal_again(claim, volume);
         }
         match &volume.claim_ref {
-            None if claim.volume_name.is_some() => self.satisfies(claim, volume, true),
+            None if claim.volume_name.is_some() => {
+                self.satisfies(claim, volume, true)?;
+                self.allowed(claim, volume)
+            }
             None => self.free(claim, volume),
             Some(claim_ref) if !names(claim_ref, claim) => self.taken(claim_ref, claim, volume),
             // Both point at each other: the users have decided.
@@ -160,7 +163,20 @@ impl StepCheck<'_> {
             let sentence = format!("metadata.labels do not match spec.selector of claim {}", claim.key);
             return self.refuse_volume(Breach::SelectorDiffers, volume, sentence);
         }
-        Ok(())
+        self.allowed(claim, volume)
+    }
+
+    /// Whether every policy that applies allows the claim a free volume (G10).
+    fn allowed(&self, claim: &Claim, volume: &Volume) -> Result<(), Objection> {
+        match self.case.view.verdict(claim, volume) {
+            Ok(Some(Verdict::Allowed)) => Ok(()),
+            Ok(Some(Verdict::Rejected { policy, reason })) => {
+                let sentence = format!("policy {policy} rejects it for claim {}: {reason}", claim.key);
+                self.refuse_volume(Breach::PolicyRejects, volume, sentence)
+            }
+            Ok(None) => Err(Objection::Judge),
+            Err(why) => Err(Objection::Unproven { object: ObjectName::Claim(claim.key.clone()), why }),
+        }
     }
 
     /// Whether a claim may get the volume by naming it, or because it is reserved for the claim. The class

@@ -14,6 +14,9 @@ pub enum Objection {
     /// read once and passes the second failure on.
     #[error("{0} has to be read from the API server first")]
     Prove(ObjectName),
+    /// A policy has to be asked first; then the same decision is checked again.
+    #[error("a policy has to be asked first")]
+    Judge,
     /// A live read of a volume contradicts the cache that the decision rests on: the cache is stale, and the
     /// engine is not at fault. The caller lists the volumes anew, and then decides the object again.
     #[error("{object} {found} on the API server, unlike in the cache; it is decided again after a new list")]
@@ -68,7 +71,7 @@ pub enum ObjectName {
     Volume(Text),
 }
 
-/// The guarantees G1 to G9, as in the table of ARCHITECTURE.md.
+/// The guarantees G1 to G10, as in the table of ARCHITECTURE.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Guarantee {
     /// No action breaks a complete pair, overwrites a UID, or changes a volumeName.
@@ -89,6 +92,8 @@ pub enum Guarantee {
     G8,
     /// Every other action meets its preconditions.
     G9,
+    /// A free volume is newly given to a claim only where every policy that applies allows it.
+    G10,
 }
 
 macro_rules! breaches {
@@ -202,6 +207,8 @@ breaches! {
     /// The plugin may not be called like that.
     PluginCallWrong = G9 "plugin-call-wrong",
         "call only the operation's own plugin, at its point, on a fresh read";
+    /// A policy rejects the volume.
+    PolicyRejects = G10 "policy-rejects", "choose a volume that the policies of the claim allow";
 }
 
 impl fmt::Display for ObjectName {

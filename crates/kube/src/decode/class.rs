@@ -1,6 +1,6 @@
 //! StorageClass (storage.k8s.io/v1).
 
-use bindery_core::{BindingMode, Class};
+use bindery_core::{BindingMode, Class, Facts};
 use serde::Deserialize;
 
 use super::fields::nullable;
@@ -35,6 +35,7 @@ pub(super) fn decode(class: StorageClass) -> Result<Class, String> {
         provisioner: class.provisioner.into(),
         binding_mode: binding_mode(class.volume_binding_mode.as_deref())?,
         mount_options: !class.mount_options.is_empty(),
+        parameters: Facts::default(),
         name: meta.name.into(),
     })
 }

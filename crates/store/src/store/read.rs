@@ -1,5 +1,6 @@
 //! What the rest of the binder reads.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bindery_core::{Claim, ClaimKey, Class, Lookup, Source, Text, Volume};
@@ -39,6 +40,11 @@ impl Store {
     /// A class.
     pub fn class(&self, name: &str) -> Lookup<Arc<Class>> {
         self.state().class(name)
+    }
+
+    /// The labels of a namespace.
+    pub fn namespace_labels(&self, name: &str) -> Lookup<Arc<BTreeMap<Text, Text>>> {
+        self.state().namespace_labels(name)
     }
 
     /// The claim for which a decision in flight has picked the volume.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bindery_core::guard::{self, Case, ObjectName, Objection, View};
 use bindery_core::{
     AccessMode, Answer, Claim, ClaimKey, Class, Decision, Exchange, Lookup, Quantity, Question, Request,
-    Source, Text, Volume,
+    Source, Text, Verdict, Volume,
 };
 
 /// A decision and all that it is checked by.
@@ -28,6 +28,8 @@ pub(crate) struct World {
     pub(crate) classes: BTreeMap<Text, Lookup<Arc<Class>>>,
     pub(crate) claim_proofs: BTreeMap<ClaimKey, Lookup<Arc<Claim>>>,
     pub(crate) volume_proofs: BTreeMap<Text, Lookup<Arc<Volume>>>,
+    /// What the policies say about each volume; volumes that are missing are allowed.
+    pub(crate) verdicts: BTreeMap<Text, Result<Option<Verdict>, String>>,
 }
 
 impl TestCase {
@@ -61,6 +63,7 @@ impl TestCase {
             Ok(()) => "allowed",
             Err(Objection::Prove(ObjectName::Claim(_))) => "prove-claim",
             Err(Objection::Prove(ObjectName::Volume(_))) => "prove-volume",
+            Err(Objection::Judge) => "judge",
             Err(Objection::Stale { .. }) => "stale",
             Err(Objection::Contradicted { .. }) => "contradicted",
             Err(Objection::Unproven { .. }) => "unproven",
@@ -96,6 +99,10 @@ impl View for World {
 
     fn allows_offer_again(&self) -> bool {
         self.offers_again
+    }
+
+    fn verdict(&self, _: &Claim, volume: &Volume) -> Result<Option<Verdict>, String> {
+        self.verdicts.get(&volume.name).cloned().unwrap_or(Ok(Some(Verdict::Allowed)))
     }
 }
 

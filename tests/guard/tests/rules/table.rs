@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use bindery_core::{
     Answer, Claim, ClaimKey, Class, Decision, Handle, Lookup, Migration, Operation, PluginMatch, Pod, Point,
-    Progress, Question, Request, Returned, Source, Subject, Uid, Volume,
+    Progress, Question, Request, Returned, Source, Subject, Uid, Verdict, Volume,
 };
 use bindery_kit::plugin;
 use bindery_kit::words::{self, first};
@@ -136,6 +136,13 @@ impl Given {
                 let (name, found) = lookup(of, a_volume);
                 world.volume_proofs.insert(name.into(), found);
             }
+            // What the policies say.
+            ("rejected", _) => {
+                let verdict = Verdict::Rejected { policy: "own-zone".into(), reason: "another zone".into() };
+                world.verdicts.insert(rest.into(), Ok(Some(verdict)));
+            }
+            ("unjudged", _) => _ = world.verdicts.insert(rest.into(), Ok(None)),
+            ("failing", _) => _ = world.verdicts.insert(rest.into(), Err("it trapped".to_owned())),
             ("unsynced", _) => world.unsynced = true,
             ("offers-again", _) => world.offers_again = true,
             ("unread", _) => (case.exchanges, *world) = (Vec::new(), World::default()),

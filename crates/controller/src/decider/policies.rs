@@ -1,0 +1,65 @@
+//! Asks the policies: where the store is not locked, and on threads where a slow matcher delays nothing else.
+
+use std::sync::Arc;
+
+use bindery_core::{Claim, EngineFault, Request, Stop, Subject, Verdict, Volume};
+use bindery_policy::{Chain, Kept, Rounds, Surroundings};
+use bindery_store::Store;
+use tokio::sync::Semaphore;
+
+/// How many decisions have matchers asked at the same time. The others wait, so that claims without policies
+/// keep a processor.
+const JUDGING_MAX: usize = 2;
+
+/// The policies of a decider, with the answers that are kept.
+pub(crate) struct Policies {
+    pub(super) chain: Arc<Chain>,
+    pub(super) kept: Arc<Kept>,
+    permits: Semaphore,
+}
+
+impl Policies {
+    pub(crate) fn new(chain: Arc<Chain>) -> Self {
+        Self { chain, kept: Arc::default(), permits: Semaphore::new(JUDGING_MAX) }
+    }
+
+    /// The claim of a request that policies are asked about; `None` if there is none or no policy.
+    pub(super) fn claim<'a>(&self, request: &'a Request) -> Option<&'a Arc<Claim>> {
+        match &request.subject {
+            Subject::SyncClaim(claim) | Subject::ReviewClaim { new: claim, .. } if !self.chain.is_empty() => {
+                Some(claim)
+            }
+            _ => None,
+        }
+    }
+
+    /// Asks the matchers what a try has left open.
+    pub(super) async fn judge(&self, mut rounds: Rounds) -> Result<Rounds, EngineFault> {
+        let _permit = self.permits.acquire().await;
+        let (chain, kept) = (Arc::clone(&self.chain), Arc::clone(&self.kept));
+        let asked = tokio::task::spawn_blocking(move || {
+            let answer = rounds.perform(&chain, &kept);
+            (rounds, answer)
+        });
+        match asked.await {
+            Ok((rounds, Ok(()))) => Ok(rounds),
+            Ok((_, Err(waits))) => Err(Stop::from(waits).into()),
+            Err(panic) => Err(EngineFault::Unavailable(format!("a policy could not be asked: {panic}"))),
+        }
+    }
+
+    /// Whether a claim may newly get a volume, as the store has both now.
+    pub(super) fn verdict(
+        &self,
+        store: &Store,
+        claim: &Claim,
+        volume: &Volume,
+        rounds: &mut Rounds,
+    ) -> Result<Verdict, Stop> {
+        let around = Surroundings {
+            namespace: store.namespace_labels(&claim.key.namespace),
+            class: store.class(claim.class_or_empty()),
+        };
+        self.chain.verdict(claim, &Arc::new(volume.clone()), &around, &self.kept, rounds)
+    }
+}

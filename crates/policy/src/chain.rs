@@ -1,0 +1,378 @@
+//! The policies of a cluster, and what they say about one claim.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bindery_core::{
+    Claim, ClaimFact, Class, Lookup, Quantity, Query, Requirement, Stop, Text, Verdict as Told, Volume,
+    VolumeFact,
+};
+use prometheus_client::metrics::counter::Counter;
+use serde::Deserialize;
+
+use crate::kept::{Context, Kept, Verdict};
+use crate::rounds::{Judging, Rounds};
+use crate::view::{claim_view, column, sentence};
+use crate::{Matcher, Narrowing, PolicyFault};
+
+/// The loaded policies, in the order in which they are asked: by [`Policy::order`], then by name.
+#[derive(Default)]
+pub struct Chain {
+    policies: Vec<Policy>,
+}
+
+/// A matcher with the document that loads it.
+pub struct Policy {
+    /// `metadata.name` of the document.
+    pub name: Text,
+    /// Policies of lower order are asked first.
+    pub order: i32,
+    /// By what its scores are multiplied, from 1 to 100.
+    pub weight: u32,
+    /// The claims that it applies to.
+    pub matches: Matches,
+    /// The matcher, or why it could not be loaded: then the claims that it matches wait or are decided
+    /// without it, by `on_failure`.
+    pub matcher: Result<Arc<dyn Matcher>, String>,
+    /// Its settings: a JSON object that has passed the schema of the matcher.
+    pub settings: String,
+    /// The most candidates of one access-mode set that are scored; the smallest volumes come first.
+    pub max_candidates: usize,
+    /// What becomes of a claim when the policy fails.
+    pub on_failure: OnFailure,
+    /// What becomes of a claim whose volumes are all rejected.
+    pub otherwise: Otherwise,
+    /// What it has done since the start of the process.
+    pub counts: Counts,
+}
+
+/// What a policy has done since the start of the process.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Calls of its matcher.
+    pub calls: Counter,
+    /// Rows that it has judged.
+    pub rows: Counter,
+    /// Rows among them that it has rejected.
+    pub rejected: Counter,
+    /// Calls that failed.
+    pub faults: Counter,
+}
+
+/// The claims that a policy applies to: those that meet every field.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Matches {
+    /// The names of their classes, `""` for none; all if it is empty.
+    pub classes: Vec<Text>,
+    /// Requirements on the labels of their namespace.
+    pub namespace: Vec<Requirement>,
+    /// Requirements on their own labels.
+    pub claim: Vec<Requirement>,
+}
+
+/// What becomes of a claim when a policy that applies to it fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum OnFailure {
+    /// The claim waits: no bind, no provisioning, no class.
+    #[default]
+    Wait,
+    /// The claim is decided without the policy.
+    Skip,
+}
+
+/// What becomes of a claim if the policy rejects volumes that it could have had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum Otherwise {
+    /// Rejected volumes count as if they did not match, as with a selector: a volume may be provisioned.
+    #[default]
+    Provision,
+    /// The claim waits for a volume that is allowed.
+    Wait,
+}
+
+/// What a claim's surroundings are: objects that policies may read beside the claim.
+pub struct Surroundings {
+    /// The labels of its namespace. Only looked at where a policy needs them.
+    pub namespace: Lookup<Arc<BTreeMap<Text, Text>>>,
+    /// Its class.
+    pub class: Lookup<Arc<Class>>,
+}
+
+/// A claim waits because of a policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("policy {policy}: {why}")]
+pub struct Waits {
+    /// The policy.
+    pub policy: Text,
+    /// Why it gives no answer.
+    pub why: String,
+}
+
+impl From<Waits> for Stop {
+    fn from(Waits { policy, why }: Waits) -> Self {
+        Self::Waits { policy, why }
+    }
+}
+
+/// What the policies of a claim say about a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Judgement {
+    /// All allow it; the sum of the weighted scores.
+    Allowed(u32),
+    /// A policy rejects it.
+    Rejected(Rejection),
+    /// The policy of that place in [`Applied`] has to judge it first.
+    Unjudged(usize),
+}
+
+/// A volume that a policy rejects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rejection {
+    /// The policy's place in the chain.
+    pub(crate) policy: usize,
+    /// The reason's place in [`crate::Metadata::reasons`].
+    pub(crate) reason: u32,
+}
+
+impl Chain {
+    /// A chain of these policies.
+    pub fn new(mut policies: Vec<Policy>) -> Self {
+        policies.sort_by(|a, b| (a.order, &a.name).cmp(&(b.order, &b.name)));
+        Self { policies }
+    }
+
+    /// The policies in order.
+    pub fn policies(&self) -> &[Policy] {
+        &self.policies
+    }
+
+    /// Whether there is no policy.
+    pub fn is_empty(&self) -> bool {
+        self.policies.is_empty()
+    }
+
+    /// Whether a claim may newly get a volume, for the guard.
+    ///
+    /// # Errors
+    ///
+    /// [`Stop::Judge`]: a matcher has to be asked first ([`Rounds::perform`]). [`Stop::Waits`]: the claim
+    /// waits, because a policy gives no answer.
+    pub fn verdict(
+        &self,
+        claim: &Claim,
+        volume: &Arc<Volume>,
+        around: &Surroundings,
+        kept: &Kept,
+        rounds: &mut Rounds,
+    ) -> Result<Told, Stop> {
+        let applied = self.applied(claim, around, kept, &rounds.failed)?;
+        rounds.narrowed(&applied)?;
+        applied.verdict(volume, rounds)
+    }
+
+    /// The policies that apply to a claim, without those that have failed in this decision and are skipped.
+    ///
+    /// # Errors
+    ///
+    /// The claim waits: a policy has failed, is not loaded, or it is unknown whether it applies.
+    pub(crate) fn applied(
+        &self,
+        claim: &Claim,
+        around: &Surroundings,
+        kept: &Kept,
+        failed: &BTreeMap<usize, PolicyFault>,
+    ) -> Result<Applied<'_>, Waits> {
+        let mut asked = Vec::new();
+        for (place, policy) in self.policies.iter().enumerate() {
+            if !policy.applies(claim, around)? {
+                continue;
+            }
+            let fault = failed.get(&place).map(ToString::to_string);
+            match (&policy.matcher, fault) {
+                (Ok(matcher), None) => {
+                    let view = claim_view(matcher.metadata(), claim, around);
+                    asked.push(Asked { place, policy, matcher, context: kept.context(place, view) });
+                }
+                (Err(why), _) => policy.fail(why)?,
+                (Ok(_), Some(why)) => policy.fail(&why)?,
+            }
+        }
+        Ok(Applied { asked })
+    }
+}
+
+impl Policy {
+    /// Whether the policy applies to a claim.
+    fn applies(&self, claim: &Claim, around: &Surroundings) -> Result<bool, Waits> {
+        let matches = &self.matches;
+        let class = claim.class_or_empty();
+        if !matches.classes.is_empty() && !matches.classes.iter().any(|name| **name == *class) {
+            return Ok(false);
+        }
+        let label = |key: &Text| claim.facts.get(&ClaimFact::Label(key.clone())).cloned();
+        if !matches.claim.iter().all(|requirement| requirement.matches(label(&requirement.key).as_deref())) {
+            return Ok(false);
+        }
+        if matches.namespace.is_empty() {
+            return Ok(true);
+        }
+        match &around.namespace {
+            Lookup::Found(labels) => Ok(matches
+                .namespace
+                .iter()
+                .all(|needed| needed.matches(labels.get(&needed.key).map(|label| &**label)))),
+            Lookup::Absent => self.unknown(claim, "it is not known yet"),
+            Lookup::Unreadable(why) | Lookup::Failed(why) => self.unknown(claim, why),
+        }
+    }
+
+    fn unknown(&self, claim: &Claim, why: &str) -> Result<bool, Waits> {
+        let namespace = &claim.key.namespace;
+        let why = format!("whether it applies depends on the labels of namespace {namespace}: {why}");
+        Err(Waits { policy: self.name.clone(), why })
+    }
+
+    fn fail(&self, why: &str) -> Result<(), Waits> {
+        match self.on_failure {
+            OnFailure::Wait => Err(Waits { policy: self.name.clone(), why: why.to_owned() }),
+            OnFailure::Skip => Ok(()),
+        }
+    }
+}
+
+/// The policies that apply to one claim.
+pub(crate) struct Applied<'a> {
+    pub(crate) asked: Vec<Asked<'a>>,
+}
+
+/// A policy that applies to a claim.
+pub(crate) struct Asked<'a> {
+    /// Its place in the chain.
+    pub(crate) place: usize,
+    pub(crate) policy: &'a Policy,
+    pub(crate) matcher: &'a Arc<dyn Matcher>,
+    /// What is kept of its answers for claims like this.
+    pub(crate) context: Arc<Context>,
+}
+
+impl Applied<'_> {
+    /// The policies that have not narrowed the claim's volumes yet.
+    pub(crate) fn without_narrowing(&self) -> impl Iterator<Item = &Asked<'_>> {
+        self.asked.iter().filter(|asked| asked.context.narrowing().is_none())
+    }
+
+    /// Whether a policy scores rows.
+    pub(crate) fn scores(&self) -> bool {
+        self.scoring().next().is_some()
+    }
+
+    /// The most candidates that are scored.
+    pub(crate) fn max_candidates(&self) -> usize {
+        self.scoring().map(|asked| asked.policy.max_candidates).min().unwrap_or(usize::MAX)
+    }
+
+    fn scoring(&self) -> impl Iterator<Item = &Asked<'_>> {
+        self.asked.iter().filter(|asked| {
+            asked.matcher.metadata().scores
+                && asked.context.narrowing().is_some_and(|narrowing| narrowing.judge)
+        })
+    }
+
+    /// Whether rejected volumes can hold the claim back.
+    pub(crate) fn waits(&self) -> bool {
+        self.asked.iter().any(|asked| asked.policy.otherwise == Otherwise::Wait)
+    }
+
+    /// Whether the claim waits because of a rejected volume.
+    pub(crate) fn holds_back(&self, rejection: &Rejection) -> bool {
+        self.asked
+            .iter()
+            .any(|asked| asked.place == rejection.policy && asked.policy.otherwise == Otherwise::Wait)
+    }
+
+    /// The query with the requirements on labels, which the index evaluates.
+    pub(crate) fn narrowed(&self, query: &Query) -> Query {
+        let mut labels = query.labels.clone();
+        for asked in &self.asked {
+            let columns = &asked.matcher.metadata().columns;
+            for needed in asked.context.narrowing().into_iter().flat_map(|narrowing| &narrowing.requirements)
+            {
+                if let Some(VolumeFact::Label(key)) = columns.get(needed.column as usize) {
+                    let (operator, values) = (needed.operator, needed.values.clone());
+                    labels.push(Requirement { key: key.clone(), operator, values });
+                }
+            }
+        }
+        Query { labels, ..query.clone() }
+    }
+
+    /// The largest capacity that all policies allow.
+    pub(crate) fn at_most(&self) -> Option<Quantity> {
+        let bounds = self.asked.iter().filter_map(|asked| asked.context.narrowing()?.at_most.as_ref());
+        bounds.map(|bound| bound.quantity).min()
+    }
+
+    /// What the policies say about a volume. First all requirements, then judgements in the order of the
+    /// chain; a policy judges only what those before it allow.
+    pub(crate) fn judgement(&self, volume: &Volume) -> Judgement {
+        for asked in &self.asked {
+            let narrowing = asked.context.narrowing();
+            if let Some(reason) = narrowing.and_then(|narrowing| rejection(narrowing, asked.matcher, volume))
+            {
+                return Judgement::Rejected(Rejection { policy: asked.place, reason });
+            }
+        }
+        let mut score = 0;
+        for (at, asked) in self.asked.iter().enumerate() {
+            match asked.context.narrowing() {
+                None => return Judgement::Unjudged(at),
+                Some(narrowing) if !narrowing.judge => continue,
+                Some(_) => {}
+            }
+            match asked.context.verdict(asked.matcher.metadata(), volume) {
+                None => return Judgement::Unjudged(at),
+                Some(Verdict::Rejected(reason)) => {
+                    return Judgement::Rejected(Rejection { policy: asked.place, reason });
+                }
+                Some(Verdict::Allowed(given)) => score += given * asked.policy.weight,
+            }
+        }
+        Judgement::Allowed(score)
+    }
+}
+
+impl Applied<'_> {
+    /// What an engine is told about a volume that the claim names, or whose choice the guard checks.
+    pub(crate) fn verdict(&self, volume: &Arc<Volume>, rounds: &mut Rounds) -> Result<Told, Stop> {
+        match self.judgement(volume) {
+            Judgement::Allowed(_) => Ok(Told::Allowed),
+            Judgement::Rejected(rejection) => Ok(self.told(&rejection, volume)),
+            Judgement::Unjudged(at) => {
+                let mut judging = Judging::new(self, 1);
+                judging.add(at, volume);
+                Err(rounds.stop(judging.into_work()))
+            }
+        }
+    }
+
+    fn told(&self, rejection: &Rejection, volume: &Volume) -> Told {
+        let by = self.asked.iter().find(|asked| asked.place == rejection.policy);
+        let (policy, reason) = by.map_or_else(Default::default, |asked| {
+            let metadata = asked.matcher.metadata();
+            (asked.policy.name.clone(), sentence(metadata, rejection.reason, &asked.context.view, volume))
+        });
+        Told::Rejected { policy, reason }
+    }
+}
+
+/// Why a narrowing rejects a volume.
+fn rejection(narrowing: &Narrowing, matcher: &Arc<dyn Matcher>, volume: &Volume) -> Option<u32> {
+    let columns = &matcher.metadata().columns;
+    let unmet = narrowing.requirements.iter().find(|needed| {
+        let value = columns.get(needed.column as usize).and_then(|fact| column(fact, volume));
+        !needed.operator.matches(&needed.values, value.as_deref())
+    });
+    let too_large =
+        narrowing.at_most.as_ref().filter(|bound| volume.capacity.unwrap_or_default() > bound.quantity);
+    unmet.map(|needed| needed.reason).or(too_large.map(|bound| bound.reason))
+}

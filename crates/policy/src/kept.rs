@@ -1,0 +1,144 @@
+//! The answers of matchers that are kept, so that a volume is judged again only when something changes that
+//! the matcher reads.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
+use std::sync::{Arc, OnceLock};
+
+use bindery_core::{Text, Volume};
+use lru::LruCache;
+use parking_lot::Mutex;
+
+use crate::view::column;
+use crate::{ClaimView, Metadata, Narrowing};
+
+/// Bytes of kept answers by default.
+const BYTES_DEFAULT: usize = 64 << 20;
+/// Bytes of a kept verdict: its key, itself, and the room of a hash table.
+const VERDICT_BYTES: usize = 48;
+/// Bytes of the answers about a claim, without the texts of its facts.
+const CONTEXT_BYTES: usize = 512;
+
+/// A matcher's verdict about a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It may be taken: its score, 0 where the matcher does not score.
+    Allowed(u32),
+    /// It may not: the reason's place in [`Metadata::reasons`].
+    Rejected(u32),
+}
+
+/// Narrowings and verdicts of one [`crate::Chain`]. A verdict is found again by the policy, the claim as the
+/// policy sees it, and the volume's UID, capacity and columns. If there are too many, those of the claims
+/// that were asked about the longest time ago are forgotten.
+pub struct Kept {
+    inner: Mutex<Inner>,
+    bytes_max: usize,
+    hashers: [RandomState; 2],
+}
+
+struct Inner {
+    contexts: LruCache<ContextKey, Arc<Context>>,
+}
+
+/// A policy's place in the chain, and a claim as it sees it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct ContextKey {
+    policy: usize,
+    whole: u64,
+    nanos: u32,
+    facts: Vec<Option<Text>>,
+}
+
+/// What a policy has answered about claims that it sees alike.
+pub(crate) struct Context {
+    pub(crate) view: ClaimView,
+    narrowing: OnceLock<Narrowing>,
+    verdicts: Mutex<HashMap<u128, Verdict>>,
+    hashers: [RandomState; 2],
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self::new(BYTES_DEFAULT)
+    }
+}
+
+impl Kept {
+    /// Keeps about this number of bytes.
+    pub fn new(bytes_max: usize) -> Self {
+        let inner = Inner { contexts: LruCache::unbounded() };
+        Self { inner: Mutex::new(inner), bytes_max, hashers: [RandomState::new(), RandomState::new()] }
+    }
+
+    /// Number of verdicts that are kept.
+    pub fn len(&self) -> usize {
+        self.inner.lock().contexts.iter().map(|(_, context)| context.verdicts.lock().len()).sum()
+    }
+
+    /// Whether no verdict is kept.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What is kept for a claim. It becomes the latest one.
+    pub(crate) fn context(&self, policy: usize, view: ClaimView) -> Arc<Context> {
+        let (whole, nanos) = (view.request.whole, view.request.nanos);
+        let key = ContextKey { policy, whole, nanos, facts: view.facts.clone() };
+        let new = || {
+            let hashers = self.hashers.clone();
+            Arc::new(Context { view, narrowing: OnceLock::new(), verdicts: Mutex::default(), hashers })
+        };
+        Arc::clone(self.inner.lock().contexts.get_or_insert(key, new))
+    }
+
+    /// Forgets the oldest answers until the rest fits. Called after answers were kept.
+    pub(crate) fn trim(&self) {
+        let mut inner = self.inner.lock();
+        let mut bytes: usize = inner.contexts.iter().map(|(key, context)| context.bytes(key)).sum();
+        while bytes > self.bytes_max {
+            let Some((key, context)) = inner.contexts.pop_lru() else { return };
+            bytes -= context.bytes(&key).min(bytes);
+        }
+    }
+}
+
+impl Context {
+    /// The narrowing, where the policy has been asked.
+    pub(crate) fn narrowing(&self) -> Option<&Narrowing> {
+        self.narrowing.get()
+    }
+
+    pub(crate) fn keep_narrowing(&self, narrowing: Narrowing) {
+        // Another decision may have kept the same answer meanwhile.
+        _ = self.narrowing.set(narrowing);
+    }
+
+    pub(crate) fn verdict(&self, metadata: &Metadata, volume: &Volume) -> Option<Verdict> {
+        self.verdicts.lock().get(&self.row(metadata, volume)).copied()
+    }
+
+    pub(crate) fn keep(&self, metadata: &Metadata, volumes: &[Arc<Volume>], verdicts: Vec<Verdict>) {
+        let rows: Vec<u128> = volumes.iter().map(|volume| self.row(metadata, volume)).collect();
+        self.verdicts.lock().extend(rows.into_iter().zip(verdicts));
+    }
+
+    /// Names what a verdict rests on. Two hashes with keys of this process: nobody can choose a volume whose
+    /// name is that of another.
+    fn row(&self, metadata: &Metadata, volume: &Volume) -> u128 {
+        let capacity = volume.capacity.unwrap_or_default();
+        let columns: Vec<Option<Text>> = metadata.columns.iter().map(|fact| column(fact, volume)).collect();
+        let hash = |hasher: &RandomState| {
+            let mut hasher = hasher.build_hasher();
+            (&volume.uid, capacity.whole, capacity.nanos, &columns).hash(&mut hasher);
+            u128::from(hasher.finish())
+        };
+        let [first, second] = &self.hashers;
+        hash(first) << 64 | hash(second)
+    }
+
+    fn bytes(&self, key: &ContextKey) -> usize {
+        let texts: usize = key.facts.iter().flatten().map(|text| text.len()).sum();
+        CONTEXT_BYTES + 2 * texts + VERDICT_BYTES * self.verdicts.lock().len()
+    }
+}

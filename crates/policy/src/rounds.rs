@@ -1,0 +1,153 @@
+//! What a decision has matchers asked, between its tries.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bindery_core::{Stop, Volume};
+
+use crate::chain::{Applied, Asked};
+use crate::kept::{Context, Verdict};
+use crate::view::candidates;
+use crate::{Chain, Kept, PolicyFault, Waits};
+
+/// How many rows are judged in each round. The first row that is allowed decides
+/// where no policy scores, so rounds begin small; a row that is known is looked up again in each round, so
+/// they grow fast.
+const BATCHES: [usize; 5] = [8, 64, 512, 4_096, ROWS_MAX];
+/// The most rows that are judged for one decision.
+const ROWS_MAX: usize = 131_072;
+/// The most rounds of one decision. Kept answers may be forgotten between two rounds, so rows alone are no
+/// bound.
+const ROUNDS_MAX: usize = 64;
+
+/// What matchers have been asked for one decision, which is tried again after each round.
+#[derive(Default)]
+pub struct Rounds {
+    /// The policies that have failed, by their place in the chain.
+    pub(crate) failed: BTreeMap<usize, PolicyFault>,
+    work: Vec<Work>,
+    /// How often matchers have been asked.
+    rounds: usize,
+    /// Rows that have been judged.
+    rows: usize,
+}
+
+/// What a matcher is to be asked.
+pub(crate) struct Work {
+    place: usize,
+    context: Arc<Context>,
+    /// The volumes to judge; none where the matcher is to narrow.
+    volumes: Vec<Arc<Volume>>,
+}
+
+impl Work {
+    pub(crate) fn narrow(asked: &Asked<'_>) -> Self {
+        Self { place: asked.place, context: Arc::clone(&asked.context), volumes: Vec::new() }
+    }
+}
+
+impl Rounds {
+    /// The policies that have failed in this decision, by their place in the chain.
+    pub fn failed(&self) -> &BTreeMap<usize, PolicyFault> {
+        &self.failed
+    }
+
+    /// How many rows are judged in the next round: more than have been judged before.
+    pub(crate) fn batch(&self) -> usize {
+        BATCHES.into_iter().find(|batch| *batch > self.rows).unwrap_or(ROWS_MAX)
+    }
+
+    /// Ends the call of the engine until the work is done.
+    pub(crate) fn stop(&mut self, work: Vec<Work>) -> Stop {
+        self.work = work;
+        Stop::Judge
+    }
+
+    /// Has every policy narrow the volumes of a claim before any is judged.
+    pub(crate) fn narrowed(&mut self, applied: &Applied<'_>) -> Result<(), Stop> {
+        let missing: Vec<Work> = applied.without_narrowing().map(Work::narrow).collect();
+        if missing.is_empty() { Ok(()) } else { Err(self.stop(missing)) }
+    }
+
+    /// Asks the matchers what the last try has left open. It takes milliseconds for a matcher that contains
+    /// an interpreter, so it is not called where others wait.
+    ///
+    /// # Errors
+    ///
+    /// The claim waits: too many volumes would have to be judged.
+    pub fn perform(&mut self, chain: &Chain, kept: &Kept) -> Result<(), Waits> {
+        for work in std::mem::take(&mut self.work) {
+            let policy = &chain.policies()[work.place];
+            self.rows += work.volumes.len();
+            if self.rows > ROWS_MAX || self.rounds > ROUNDS_MAX {
+                let why = format!(
+                    "more than {ROWS_MAX} volumes would have to be judged, or in more than {ROUNDS_MAX} \
+                     rounds; narrow them by requirements first"
+                );
+                return Err(Waits { policy: policy.name.clone(), why });
+            }
+            if let Err(fault) = policy.ask(&work) {
+                policy.counts.faults.inc();
+                self.failed.insert(work.place, fault);
+            }
+        }
+        kept.trim();
+        self.rounds += 1;
+        Ok(())
+    }
+}
+
+impl crate::Policy {
+    /// Asks the matcher, and keeps the answer.
+    fn ask(&self, Work { context, volumes, .. }: &Work) -> Result<(), PolicyFault> {
+        let matcher = self.matcher.as_ref().map_err(|why| PolicyFault::Unavailable(why.clone()))?;
+        self.counts.calls.inc();
+        if volumes.is_empty() {
+            context.keep_narrowing(matcher.narrow(&self.settings, &context.view)?);
+            return Ok(());
+        }
+        self.counts.rows.inc_by(volumes.len() as u64);
+        let metadata = matcher.metadata();
+        let answer = matcher.judge(&self.settings, &context.view, &candidates(metadata, volumes))?;
+        let verdicts = answer.verdicts(metadata, volumes.len())?;
+        let rejected = verdicts.iter().filter(|verdict| matches!(verdict, Verdict::Rejected(_))).count();
+        self.counts.rejected.inc_by(rejected as u64);
+        context.keep(metadata, volumes, verdicts);
+        Ok(())
+    }
+}
+
+/// Collects the volumes that each policy has to judge in this round.
+pub(crate) struct Judging<'a> {
+    applied: &'a Applied<'a>,
+    volumes: BTreeMap<usize, Vec<Arc<Volume>>>,
+    room: usize,
+}
+
+impl<'a> Judging<'a> {
+    pub(crate) fn new(applied: &'a Applied<'a>, room: usize) -> Self {
+        Self { applied, volumes: BTreeMap::new(), room }
+    }
+
+    /// Adds a volume for the policy of that place in [`Applied`].
+    pub(crate) fn add(&mut self, at: usize, volume: &Arc<Volume>) {
+        self.volumes.entry(at).or_default().push(Arc::clone(volume));
+        self.room = self.room.saturating_sub(1);
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.room == 0
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.volumes.is_empty()
+    }
+
+    pub(crate) fn into_work(self) -> Vec<Work> {
+        let work = |(at, volumes)| {
+            let asked: &Asked<'_> = &self.applied.asked[at];
+            Work { place: asked.place, context: Arc::clone(&asked.context), volumes }
+        };
+        self.volumes.into_iter().map(work).collect()
+    }
+}

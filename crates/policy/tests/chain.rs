@@ -1,0 +1,247 @@
+//! The chain, with native matchers, over the index of the store.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod matchers;
+
+use std::sync::Arc;
+
+use bindery_core::{
+    AccessModes, Claim, ClaimFact, ClaimKey, Cluster, DecisionLimits, Facts, Lookup, Query, Reason, Slot,
+    Stop, Verdict, Volume,
+};
+use bindery_kit::{NoEnvironment, gib, volume};
+use bindery_policy::{Chain, Filtered, Kept, OnFailure, Otherwise, Policy, Rounds, Surroundings};
+use bindery_store::{Delivery, LiveReads, Store};
+
+use self::matchers::{AtMostTwice, Fails, Larger, SameZone, policy};
+
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// A store with free volumes: name, gibibytes, zone.
+fn store(volumes: &[(&str, u64, &str)]) -> Store {
+    let store = Store::new();
+    for (name, size, zone) in volumes {
+        let labels = [(ZONE.into(), (*zone).into())].into();
+        let volume = Volume { capacity: Some(gib(*size)), labels, ..volume(name) };
+        store.deliver(Delivery::applied(volume));
+    }
+    store
+}
+
+/// A claim for one gibibyte in a zone.
+fn claim(zone: &str) -> Claim {
+    let facts: Facts<ClaimFact> = [(ClaimFact::Label(ZONE.into()), zone.into())].into_iter().collect();
+    Claim { facts, ..bindery_kit::claim(ClaimKey::new("ns", "c")) }
+}
+
+/// What an engine is told: the names of the volumes that can be taken, those that are withheld, and how many
+/// are rejected.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    free: Vec<String>,
+    withheld: Vec<String>,
+    rejected: u32,
+}
+
+/// Asks for all candidates, as an engine does that takes none, and has the matchers asked in between.
+fn see(store: &Store, chain: &Chain, kept: &Kept, claim: &Claim) -> Result<Seen, Stop> {
+    let mut rounds = Rounds::default();
+    loop {
+        match try_to_see(store, chain, kept, claim, &mut rounds) {
+            Err(Stop::Judge) => rounds.perform(chain, kept)?,
+            seen => return seen,
+        }
+    }
+}
+
+fn try_to_see(
+    store: &Store,
+    chain: &Chain,
+    kept: &Kept,
+    claim: &Claim,
+    rounds: &mut Rounds,
+) -> Result<Seen, Stop> {
+    let live = LiveReads::new();
+    let mut session = store.session(&NoEnvironment, &live, DecisionLimits::default());
+    let mut filtered = Filtered::new(&mut session, claim, chain, kept, rounds)?.expect("a policy applies");
+    let cluster: &mut dyn Cluster = &mut filtered;
+    let query = Query::of_claim(claim, claim.access_set());
+    let mut seen = Seen { free: Vec::new(), withheld: Vec::new(), rejected: 0 };
+    let mut after = None;
+    loop {
+        let page = cluster.candidates(query.clone(), after, 2)?;
+        for (handle, slot) in page.handles.iter().zip(&page.slots) {
+            let name = cluster.identify(*handle)?.name.to_string();
+            match slot {
+                Slot::Free => seen.free.push(name),
+                Slot::Withheld => seen.withheld.push(name),
+                Slot::InFlight => panic!("no decision is in flight"),
+            }
+        }
+        match page.handles.last() {
+            Some(last) if page.more => after = Some(*last),
+            _ => break,
+        }
+    }
+    let tallies = cluster.tallies(query)?;
+    let rejected = tallies.iter().find(|tally| tally.reason == Reason::Rejected);
+    seen.rejected = rejected.map_or(0, |tally| tally.count);
+    Ok(seen)
+}
+
+fn seen(free: &[&str], withheld: &[&str], rejected: u32) -> Result<Seen, Stop> {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    Ok(Seen { free: names(free), withheld: names(withheld), rejected })
+}
+
+#[test]
+fn requirements_leave_out_what_they_reject() {
+    let store = store(&[("a1", 1, "a"), ("b1", 1, "b"), ("a2", 2, "a"), ("a3", 3, "a"), ("small", 0, "a")]);
+    let chain = Chain::new(vec![policy("zone", SameZone), policy("size", AtMostTwice::narrowing())]);
+    let kept = Kept::default();
+    assert_eq!(see(&store, &chain, &kept, &claim("a")), seen(&["a1", "a2"], &[], 2));
+    assert_eq!(see(&store, &chain, &kept, &claim("c")), seen(&[], &[], 4));
+    assert_eq!(kept.len(), 0, "no row is judged");
+}
+
+#[test]
+fn a_row_is_judged_once_and_again_only_when_it_changes() {
+    let volumes: Vec<_> = (0..100).map(|number| (format!("v{number:03}"), 3 + number, "a")).collect();
+    let volumes: Vec<_> = volumes.iter().map(|(name, size, zone)| (name.as_str(), *size, *zone)).collect();
+    let store = store(&volumes);
+    let chain = Chain::new(vec![policy("size", AtMostTwice::judging())]);
+    let kept = Kept::default();
+    let rows = || chain.policies()[0].counts.rows.get();
+    assert_eq!(see(&store, &chain, &kept, &claim("a")), seen(&[], &[], 100));
+    assert_eq!(rows(), 100);
+    assert_eq!(see(&store, &chain, &kept, &claim("a")), seen(&[], &[], 100));
+    assert_eq!(rows(), 100);
+    store.deliver(Delivery::applied(Volume {
+        capacity: Some(gib(2)),
+        version: "2".into(),
+        ..volume("v007")
+    }));
+    assert_eq!(see(&store, &chain, &kept, &claim("a")), seen(&["v007"], &[], 99));
+    assert_eq!(rows(), 101);
+}
+
+#[test]
+fn the_best_fit_is_found_without_judging_what_follows_it() {
+    let volumes: Vec<_> = (0..100).map(|number| (format!("v{number:03}"), 1 + number, "a")).collect();
+    let volumes: Vec<_> = volumes.iter().map(|(name, size, zone)| (name.as_str(), *size, *zone)).collect();
+    let store = store(&volumes);
+    let chain = Chain::new(vec![policy("size", AtMostTwice::judging())]);
+    let (kept, claim, live) = (Kept::default(), claim("a"), LiveReads::new());
+    let mut rounds = Rounds::default();
+    let first = loop {
+        let mut session = store.session(&NoEnvironment, &live, DecisionLimits::default());
+        let mut filtered = Filtered::new(&mut session, &claim, &chain, &kept, &mut rounds).unwrap().unwrap();
+        let cluster: &mut dyn Cluster = &mut filtered;
+        match cluster.candidates(Query::of_claim(&claim, AccessModes::from_bits(1).unwrap()), None, 8) {
+            Ok(page) => break cluster.identify(page.handles[0]).unwrap().name,
+            Err(stop) => assert_eq!(stop, Stop::Judge),
+        }
+        drop(session);
+        rounds.perform(&chain, &kept).unwrap();
+    };
+    assert_eq!(&*first, "v000");
+    assert_eq!(chain.policies()[0].counts.rows.get(), 8);
+}
+
+#[test]
+fn scores_are_weighted_and_ties_go_to_the_smaller_volume() {
+    let store = store(&[("a1", 1, "a"), ("a2", 2, "a"), ("b2", 2, "b"), ("a3", 3, "a")]);
+    let larger = policy("larger", Larger { zone: None });
+    assert_eq!(
+        see(&store, &Chain::new(vec![larger]), &Kept::default(), &claim("a")),
+        seen(&["a3", "a2", "b2", "a1"], &[], 0)
+    );
+    let zone_b = Policy { weight: 100, ..policy("zone", Larger { zone: Some("b") }) };
+    let chain = Chain::new(vec![policy("larger", Larger { zone: None }), zone_b]);
+    assert_eq!(see(&store, &chain, &Kept::default(), &claim("a")), seen(&["b2", "a3", "a2", "a1"], &[], 0));
+    // Only the smallest are scored.
+    let few = Policy { max_candidates: 2, ..policy("larger", Larger { zone: None }) };
+    assert_eq!(
+        see(&store, &Chain::new(vec![few]), &Kept::default(), &claim("a")),
+        seen(&["a2", "a1"], &[], 0)
+    );
+}
+
+#[test]
+fn later_policies_judge_only_what_earlier_ones_allow() {
+    let store = store(&[("a1", 1, "a"), ("a3", 3, "a"), ("a4", 4, "a")]);
+    let first = Policy { order: -1, ..policy("size", AtMostTwice::judging()) };
+    let chain = Chain::new(vec![policy("larger", Larger { zone: None }), first]);
+    assert_eq!(see(&store, &chain, &Kept::default(), &claim("a")), seen(&["a1"], &[], 2));
+    let rows: Vec<_> =
+        chain.policies().iter().map(|policy| (&*policy.name, policy.counts.rows.get())).collect();
+    assert_eq!(rows, [("size", 3), ("larger", 1)]);
+}
+
+#[test]
+fn rejected_volumes_are_withheld_where_the_claim_is_to_wait() {
+    let store = store(&[("b1", 1, "b"), ("b2", 2, "b")]);
+    let waits = Policy { otherwise: Otherwise::Wait, ..policy("zone", SameZone) };
+    let chain = Chain::new(vec![waits]);
+    assert_eq!(see(&store, &chain, &Kept::default(), &claim("a")), seen(&[], &["b1", "b2"], 2));
+    assert_eq!(see(&store, &chain, &Kept::default(), &claim("b")), seen(&["b1", "b2"], &[], 0));
+}
+
+#[test]
+fn a_failing_policy_holds_its_claims_or_is_skipped() {
+    let store = store(&[("a1", 1, "a"), ("b1", 1, "b")]);
+    let chain = |on_failure| {
+        let unloaded =
+            Policy { on_failure, matcher: Err("it is 200 MiB".to_owned()), ..policy("u", SameZone) };
+        let fails = Policy { on_failure, ..policy("fails", Fails) };
+        [
+            Chain::new(vec![fails, policy("zone", SameZone)]),
+            Chain::new(vec![unloaded, policy("zone", SameZone)]),
+        ]
+    };
+    for chain in chain(OnFailure::Skip) {
+        assert_eq!(see(&store, &chain, &Kept::default(), &claim("a")), seen(&["a1"], &[], 1));
+    }
+    let [fails, unloaded] = chain(OnFailure::Wait);
+    let waits = |policy: &str, why: &str| Err(Stop::Waits { policy: policy.into(), why: why.to_owned() });
+    let trapped = "it trapped: unreachable";
+    assert_eq!(see(&store, &fails, &Kept::default(), &claim("a")), waits("fails", trapped));
+    assert_eq!(see(&store, &unloaded, &Kept::default(), &claim("a")), waits("u", "it is 200 MiB"));
+    assert_eq!(fails.policies()[0].counts.faults.get(), 1);
+}
+
+#[test]
+fn a_policy_applies_by_class_claim_and_namespace() {
+    let around = |namespace: Lookup<_>| Surroundings { namespace, class: Lookup::Absent };
+    let teams = |team: &str| Lookup::Found(Arc::new([("team".into(), team.into())].into()));
+    let requirement = |key: &str, value: &str| bindery_core::Requirement {
+        key: key.into(),
+        operator: bindery_core::SelectorOperator::In,
+        values: vec![value.into()],
+    };
+    let mut selective = policy("zone", SameZone);
+    selective.matches.classes = vec!["fast".into(), "".into()];
+    selective.matches.claim = vec![requirement(ZONE, "a")];
+    selective.matches.namespace = vec![requirement("team", "red")];
+    let chain = Chain::new(vec![selective]);
+    let verdict = |claim: &Claim, namespace| {
+        let (kept, mut rounds) = (Kept::default(), Rounds::default());
+        let volume = Arc::new(volume("elsewhere"));
+        loop {
+            match chain.verdict(claim, &volume, &around(Lookup::clone(&namespace)), &kept, &mut rounds) {
+                Err(Stop::Judge) => rounds.perform(&chain, &kept).unwrap(),
+                verdict => return verdict.map_err(|stop| stop.to_string()),
+            }
+        }
+    };
+    let rejected = Verdict::Rejected { policy: "zone".into(), reason: "its zone is none, not a".into() };
+    assert_eq!(verdict(&claim("a"), teams("red")), Ok(rejected));
+    assert_eq!(verdict(&claim("a"), teams("blue")), Ok(Verdict::Allowed));
+    assert_eq!(verdict(&claim("b"), teams("red")), Ok(Verdict::Allowed));
+    let slow = Claim { class: Some("slow".into()), ..claim("a") };
+    assert_eq!(verdict(&slow, teams("red")), Ok(Verdict::Allowed));
+    let unknown =
+        "policy zone: whether it applies depends on the labels of namespace ns: it is not known yet";
+    assert_eq!(verdict(&claim("a"), Lookup::Absent), Err(unknown.to_owned()));
+}
