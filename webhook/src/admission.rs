@@ -33,7 +33,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Router, body::Body};
 use bindery_controller::{Binder, Port, Reads, ReviewError, Reviewed};
-use bindery_core::{Finding, ReclaimPolicy, Regarding, Rule, Text, Volume};
+use bindery_core::{Declared, Finding, ReclaimPolicy, Regarding, Rule, Text, Volume};
 use futures::FutureExt as _;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
@@ -100,11 +100,20 @@ pub trait Reviewer: Send + Sync + 'static {
         reviewed: Reviewed,
         reads: Reads,
     ) -> impl Future<Output = Result<Vec<Finding>, ReviewError>> + Send;
+
+    /// The facts that policies declare, which are decoded with each object.
+    fn declared(&self) -> &Declared {
+        Declared::NONE
+    }
 }
 
 impl<P: Port> Reviewer for Binder<P> {
     async fn review(&self, reviewed: Reviewed, reads: Reads) -> Result<Vec<Finding>, ReviewError> {
         Self::review(self, reviewed, reads).await
+    }
+
+    fn declared(&self) -> &Declared {
+        self.intake().declared()
     }
 }
 
@@ -187,7 +196,7 @@ impl<R: Reviewer> Admission<R> {
         deadline: Instant,
         object: &mut Option<Regarding>,
     ) -> (Outcome, AdmissionResponse) {
-        let reviewed = match request.reviewed() {
+        let reviewed = match request.reviewed(self.reviewer.declared()) {
             Ok(Some(reviewed)) => reviewed,
             Ok(None) => return (Outcome::Passed, AdmissionResponse::allowed(&request.uid)),
             Err(why) => {

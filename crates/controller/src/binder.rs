@@ -165,6 +165,7 @@ impl<P: Port> Binder<P> {
             queue,
             Arc::clone(&operations),
             Arc::clone(&metrics),
+            configuration.policies.declared(),
         );
         let decider = Decider {
             store: Arc::clone(&store),

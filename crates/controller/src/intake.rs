@@ -5,7 +5,7 @@ mod turns;
 
 use std::sync::{Arc, OnceLock};
 
-use bindery_core::{ClaimKey, Lookup, Source, Uid, Version, VolumePhase};
+use bindery_core::{ClaimKey, Declared, Lookup, Source, Uid, Version, VolumePhase};
 use bindery_store::{Change, Delivery, Kind, ObjectChange, Store};
 use tokio::sync::watch;
 
@@ -36,6 +36,7 @@ struct Inner {
     freshness: Freshness,
     awaiting_list: AwaitingList,
     deletions: Deletions,
+    declared: Declared,
 }
 
 /// Compares another binder's choices with Bindery's as they are delivered. Called on the tasks of the
@@ -54,6 +55,7 @@ impl Intake {
         queue: Arc<Queue>,
         operations: Arc<OperationMap>,
         metrics: Arc<Metrics>,
+        declared: Declared,
     ) -> Self {
         let foreign_writers = (mode == Mode::Own).then(|| ForeignWriters::new(Arc::clone(&operations)));
         let inner = Inner {
@@ -68,8 +70,14 @@ impl Intake {
             freshness: Freshness::new(),
             deletions: Deletions::default(),
             awaiting_list: AwaitingList::default(),
+            declared,
         };
         Self { inner: Arc::new(inner) }
+    }
+
+    /// The facts that policies declare, which are decoded with each object.
+    pub fn declared(&self) -> &Declared {
+        &self.inner.declared
     }
 
     /// Sets the observer; the first one stays.
@@ -321,6 +329,7 @@ mod tests {
             Arc::clone(&queue),
             Arc::clone(&operations),
             Arc::default(),
+            Declared::default(),
         );
         let volume = bindery_kit::volume("v");
         let claim = bindery_kit::claim(ClaimKey::new("ns", "c"));

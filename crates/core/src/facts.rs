@@ -1,7 +1,7 @@
 //! What policies read of claims and volumes beside what every decision reads.
 //!
 //! A policy declares its facts. Only declared facts are decoded and kept, and only while a loaded policy
-//! declares them.
+//! declares them. A value of more than 4 KiB counts as missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,8 +24,8 @@ pub enum ClaimFact {
     NamespaceLabel(Text),
     /// The value of a parameter of the claim's class.
     ClassParameter(Text),
-    /// The name of the StatefulSet or pod that the claim was made for: that of its controller reference, or
-    /// what precedes the ordinal in the name of a pod of a StatefulSet.
+    /// The name of the object that controls the claim, by its owner references: the pod of an ephemeral
+    /// volume, or the StatefulSet or pod by its retention policy.
     OwnerName,
     /// The ordinal at the end of the claim's name, such as `2` in `data-postgres-2`.
     OwnerOrdinal,
@@ -90,4 +90,9 @@ pub struct Declared {
     pub volumes: BTreeSet<VolumeFact>,
     /// Whether a policy selects by labels of namespaces, whatever facts it declares.
     pub namespaces: bool,
+}
+
+impl Declared {
+    /// What is declared where no policy is loaded.
+    pub const NONE: &Self = &Self { claims: BTreeSet::new(), volumes: BTreeSet::new(), namespaces: false };
 }

@@ -22,7 +22,7 @@ mod volume;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bindery_core::{AccessMode, Claim, ClaimKey, Class, Quantity, Text, Volume, VolumeMode};
+use bindery_core::{AccessMode, Claim, ClaimKey, Class, Declared, Facts, Quantity, Text, Volume, VolumeMode};
 use bindery_store::{Authors, Kind, Object, ObjectKey, Observed, ObservedPod, Unreadable};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -76,16 +76,20 @@ const STORAGE: &str = "storage";
 #[error("not a Kubernetes object: {0}")]
 pub struct DecodeError(String);
 
-/// An object of a kind that is watched.
+/// An object of a kind that is watched, with the facts that policies declare.
 ///
 /// # Errors
 ///
 /// The bytes are not an object with a name.
-pub fn object<E: Encoded + ?Sized>(kind: Kind, object: &E) -> Result<Object, DecodeError> {
+pub fn object<E: Encoded + ?Sized>(
+    kind: Kind,
+    object: &E,
+    declared: &Declared,
+) -> Result<Object, DecodeError> {
     Ok(match kind {
-        Kind::Volume => volume(object).map(|(name, volume)| Object::Volume(name, volume))?,
-        Kind::Claim => claim(object).map(|(key, claim)| Object::Claim(key, claim))?,
-        Kind::Class => class(object).map(|(name, class)| Object::Class(name, class))?,
+        Kind::Volume => volume(object, declared).map(|(name, volume)| Object::Volume(name, volume))?,
+        Kind::Claim => claim(object, declared).map(|(key, claim)| Object::Claim(key, claim))?,
+        Kind::Class => class(object, declared).map(|(name, class)| Object::Class(name, class))?,
         Kind::Pod => Object::Pod(pod(object)?),
         Kind::Node => Object::Node(name(object)?),
     })
@@ -112,8 +116,16 @@ pub(crate) fn object_key<E: Encoded + ?Sized>(kind: Kind, object: &E) -> Result<
 /// # Errors
 ///
 /// The bytes are not an object with a name.
-pub fn volume<E: Encoded + ?Sized>(object: &E) -> Result<(Text, Observed<Volume>), DecodeError> {
-    decode(object, volume::decode, |volume| volume.name.clone(), |meta| meta.name.as_str().into())
+pub fn volume<E: Encoded + ?Sized>(
+    object: &E,
+    declared: &Declared,
+) -> Result<(Text, Observed<Volume>), DecodeError> {
+    decode(
+        object,
+        |wire| volume::decode(wire, declared),
+        |volume| volume.name.clone(),
+        |meta| meta.name.as_str().into(),
+    )
 }
 
 /// A PersistentVolumeClaim (core/v1), with its key.
@@ -121,8 +133,11 @@ pub fn volume<E: Encoded + ?Sized>(object: &E) -> Result<(Text, Observed<Volume>
 /// # Errors
 ///
 /// The bytes are not an object with a name.
-pub fn claim<E: Encoded + ?Sized>(object: &E) -> Result<(ClaimKey, Observed<Claim>), DecodeError> {
-    decode(object, claim::decode, |claim| claim.key.clone(), Meta::key)
+pub fn claim<E: Encoded + ?Sized>(
+    object: &E,
+    declared: &Declared,
+) -> Result<(ClaimKey, Observed<Claim>), DecodeError> {
+    decode(object, |wire| claim::decode(wire, declared), |claim| claim.key.clone(), Meta::key)
 }
 
 /// A StorageClass (storage.k8s.io/v1), with its name.
@@ -130,8 +145,16 @@ pub fn claim<E: Encoded + ?Sized>(object: &E) -> Result<(ClaimKey, Observed<Clai
 /// # Errors
 ///
 /// The bytes are not an object with a name.
-pub fn class<E: Encoded + ?Sized>(object: &E) -> Result<(Text, Observed<Class>), DecodeError> {
-    decode(object, class::decode, |class| class.name.clone(), |meta| meta.name.as_str().into())
+pub fn class<E: Encoded + ?Sized>(
+    object: &E,
+    declared: &Declared,
+) -> Result<(Text, Observed<Class>), DecodeError> {
+    decode(
+        object,
+        |wire| class::decode(wire, declared),
+        |class| class.name.clone(),
+        |meta| meta.name.as_str().into(),
+    )
 }
 
 /// A Pod (core/v1).
@@ -191,6 +214,18 @@ fn decode<E: Encoded + ?Sized, W: Decodable, T, N>(
             Ok((name_by_meta(&meta), Observed::Unreadable(unreadable)))
         }
     }
+}
+
+/// The longest value of a declared fact, in bytes; a longer one counts as missing. Evidence holds facts.
+const FACT_BYTES_MAX: usize = 4 << 10;
+
+/// The declared facts that have a value.
+fn facts<'a, K: Ord + Clone + 'a>(
+    declared: impl IntoIterator<Item = &'a K>,
+    value: impl Fn(&K) -> Option<Text>,
+) -> Facts<K> {
+    let facts = declared.into_iter().filter_map(|fact| Some((fact.clone(), value(fact)?)));
+    facts.filter(|(_, value)| value.len() <= FACT_BYTES_MAX).collect()
 }
 
 /// The storage in a list of resources; `field` names the list in errors.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bindery_controller::{Note, Port, Purpose, Target, Write, WriteError, Written};
-use bindery_core::{Action, Claim, ClaimKey, Lookup, Text, Timestamp, Volume};
+use bindery_core::{Action, Claim, ClaimKey, Declared, Lookup, Text, Timestamp, Volume};
 use bindery_store::Observed;
 use http::{HeaderValue, Method};
 
@@ -28,6 +28,7 @@ pub struct ApiPort {
     client: ApiClient,
     clock: Clock,
     events: Events,
+    declared: Declared,
 }
 
 /// The clock of the machine.
@@ -38,7 +39,14 @@ pub fn system_clock() -> Clock {
 impl ApiPort {
     /// A port to the cluster of this client.
     pub fn new(client: impl Into<ApiClient>, clock: Clock, events: Events) -> Self {
-        Self { client: client.into().limited(), clock, events }
+        Self { client: client.into().limited(), clock, events, declared: Declared::default() }
+    }
+
+    /// Decodes the facts that policies declare.
+    #[must_use]
+    pub fn declaring(mut self, declared: Declared) -> Self {
+        self.declared = declared;
+        self
     }
 
     /// The client of the cluster.
@@ -70,7 +78,9 @@ impl Port for ApiPort {
 
     async fn read_volume(&self, name: &Text, purpose: Purpose) -> Lookup<Arc<Volume>> {
         match request::volume_path(name) {
-            Ok(path) => lookup(self.get(&path, purpose).await, ("persistentvolumes", name), decode::volume),
+            Ok(path) => lookup(self.get(&path, purpose).await, ("persistentvolumes", name), |object| {
+                decode::volume(object, &self.declared)
+            }),
             Err(error) => Lookup::Failed(error.to_string().into()),
         }
     }
@@ -78,7 +88,8 @@ impl Port for ApiPort {
     async fn read_claim(&self, key: &ClaimKey, purpose: Purpose) -> Lookup<Arc<Claim>> {
         match request::claim_path(key) {
             Ok(path) => {
-                lookup(self.get(&path, purpose).await, ("persistentvolumeclaims", &key.name), decode::claim)
+                let decode = |object: &Object| decode::claim(object, &self.declared);
+                lookup(self.get(&path, purpose).await, ("persistentvolumeclaims", &key.name), decode)
             }
             Err(error) => Lookup::Failed(error.to_string().into()),
         }
@@ -89,8 +100,8 @@ impl Port for ApiPort {
         let object = rest::send(&self.client, rest::request(method, &path, Some(&body))?).await?;
         match (&write.action, write.target()) {
             (Action::DeleteVolume { .. }, _) => Ok(Written::Deletion),
-            (_, Target::Claim(_)) => written(decode::claim(&object)).map(Written::Claim),
-            _ => written(decode::volume(&object)).map(Written::Volume),
+            (_, Target::Claim(_)) => written(decode::claim(&object, &self.declared)).map(Written::Claim),
+            _ => written(decode::volume(&object, &self.declared)).map(Written::Volume),
         }
     }
 
@@ -142,7 +153,9 @@ mod tests {
             let (reason, kind, name) = (reason.to_owned(), kind.to_owned(), name.to_owned());
             let fault =
                 Fault::Refused { code, reason, kind, name, message: String::new(), retry_after: None };
-            lookup(Err(fault), ("persistentvolumeclaims", "c1"), decode::claim)
+            lookup(Err(fault), ("persistentvolumeclaims", "c1"), |object| {
+                decode::claim(object, Declared::NONE)
+            })
         };
         assert_eq!(answer(404, "NotFound", "persistentvolumeclaims", "c1"), Lookup::Absent);
         for (code, reason, kind, name) in [

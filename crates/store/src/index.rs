@@ -90,6 +90,10 @@ impl VolumeState {
                     && a.attributes_class_or_empty() == b.attributes_class_or_empty()
                     && a.claim_ref == b.claim_ref
                     && a.labels == b.labels
+                    // Policies read these.
+                    && a.facts == b.facts
+                    && a.policy == b.policy
+                    && a.source == b.source
             }
             _ => false,
         }

@@ -6,7 +6,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use bindery_controller::{Binder, Configuration, Parts, Settings};
-use bindery_core::{ClaimKey, Engine};
+use bindery_core::{ClaimKey, Declared, Engine};
 use bindery_engine::DefaultEngine;
 use bindery_kit::{InMemoryApi, json as kit};
 use bindery_kube::decode;
@@ -142,7 +142,7 @@ impl Replica {
     /// Its kind is not watched, or it cannot be decoded.
     pub fn see(&self, object: &Value) {
         let kind = Kind::ALL.into_iter().find(|kind| object["kind"] == kind.name()).expect("it is watched");
-        let object = decode::object(kind, object).expect("it has a name");
+        let object = decode::object(kind, object, Declared::NONE).expect("it has a name");
         self.binder.store().deliver(Delivery::applied(object));
     }
 
@@ -154,12 +154,16 @@ impl Replica {
     pub fn put(&self, object: &Value) {
         match object["kind"].as_str() {
             Some("PersistentVolume") => {
-                if let (_, Observed::Readable(volume)) = decode::volume(object).expect("a volume") {
+                if let (_, Observed::Readable(volume)) =
+                    decode::volume(object, Declared::NONE).expect("a volume")
+                {
                     self.api.add_volume(&volume);
                 }
             }
             Some("PersistentVolumeClaim") => {
-                if let (_, Observed::Readable(claim)) = decode::claim(object).expect("a claim") {
+                if let (_, Observed::Readable(claim)) =
+                    decode::claim(object, Declared::NONE).expect("a claim")
+                {
                     self.api.add_claim(&claim);
                 }
             }

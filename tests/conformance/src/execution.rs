@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bindery_controller::{Binder, Configuration, Key, Parts, Plugin, Settings, Synced};
-use bindery_core::{ClaimKey, Engine, Timestamp};
+use bindery_core::{ClaimKey, Declared, Engine, Timestamp};
 use bindery_kube::{ApiPort, Events, Template, decode};
 use bindery_store::{Delivery, Kind, Object, Store};
 use serde_json::Value;
@@ -223,7 +223,8 @@ impl<'a> Execution<'a> {
             let objects = self.server.objects(resource).await?;
             let cached =
                 objects.iter().filter(|object| !uncached.iter().any(|missing| missing == name(object)));
-            let decoded: Result<Vec<_>, _> = cached.map(|object| decode::object(kind, object)).collect();
+            let decoded: Result<Vec<_>, _> =
+                cached.map(|object| decode::object(kind, object, Declared::NONE)).collect();
             store.deliver(Delivery::listed(kind, decoded?, "1"));
         }
         store.deliver(Delivery::listed(Kind::Node, [Object::Node("node1".into())], "1"));
@@ -235,7 +236,7 @@ impl<'a> Execution<'a> {
         let (store, sim) = (self.binder.store(), self.server.simulator()?);
         for volume in (Objects { volumes: cache.volumes.clone(), claims: Vec::new() }).typed() {
             if sim.object(VOLUMES, None, name(&volume)).is_none() {
-                store.deliver(Delivery::applied(decode::object(Kind::Volume, &volume)?));
+                store.deliver(Delivery::applied(decode::object(Kind::Volume, &volume, Declared::NONE)?));
             }
         }
         Ok(())

@@ -5,6 +5,7 @@
 use std::fmt::Debug;
 
 use bindery_cluster::{ControlPlane, Manager, Programs};
+use bindery_core::{ClaimFact, Declared, VolumeFact};
 use bindery_kit::json;
 use bindery_kube::decode;
 use bindery_kube::encoding::{ACCEPT, Encoding, Object};
@@ -16,6 +17,23 @@ const VOLUMES: &str = "/api/v1/persistentvolumes";
 const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const CLASSES: &str = "/apis/storage.k8s.io/v1/storageclasses";
+
+/// A fact of each kind that objects of these tests have.
+fn declared() -> Declared {
+    let claims = [
+        ClaimFact::Label("tier".into()),
+        ClaimFact::Annotation("volume.kubernetes.io/selected-node".into()),
+        ClaimFact::ClassParameter("type".into()),
+        ClaimFact::OwnerName,
+        ClaimFact::OwnerOrdinal,
+    ];
+    let volumes = [
+        VolumeFact::Annotation("pv.kubernetes.io/provisioned-by".into()),
+        VolumeFact::Topology("zone".into()),
+        VolumeFact::Driver,
+    ];
+    Declared { claims: claims.into(), volumes: volumes.into(), namespaces: false }
+}
 
 fn volume(name: &str, change: Value) -> (&'static str, Value) {
     let base = json!({"spec": {"hostPath": null, "persistentVolumeReclaimPolicy": null}});
@@ -180,10 +198,11 @@ async fn objects_are_decoded_alike_from_json_and_protocol_buffers() {
         send(&client, Method::PUT, &format!("{}/status?fieldManager=bindery", of(path)), ACCEPT, &object)
             .await;
     }
-    compare(&client, VOLUMES, volumes().len(), |object| decode::volume(object).unwrap()).await;
-    compare(&client, CLAIMS, claims().len(), |object| decode::claim(object).unwrap()).await;
+    let declared = declared();
+    compare(&client, VOLUMES, volumes().len(), |object| decode::volume(object, &declared).unwrap()).await;
+    compare(&client, CLAIMS, claims().len(), |object| decode::claim(object, &declared).unwrap()).await;
     compare(&client, PODS, 2, |object| decode::pod(object).unwrap()).await;
-    compare(&client, CLASSES, 2, |object| decode::class(object).unwrap()).await;
+    compare(&client, CLASSES, 2, |object| decode::class(object, &declared).unwrap()).await;
     compare(&client, VOLUMES, volumes().len(), decode::authors).await;
     compare(&client, CLAIMS, claims().len(), decode::authors).await;
     compare(&client, "/api/v1/namespaces", 1, |object| decode::name(object).unwrap()).await;

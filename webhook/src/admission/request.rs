@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bindery_controller::Reviewed;
-use bindery_core::{Claim, named_cases};
+use bindery_core::{Claim, Declared, named_cases};
 use bindery_kube::decode::{self, DecodeError};
 use bindery_store::Observed;
 use serde::Deserialize;
@@ -134,7 +134,7 @@ impl<'a> AdmissionRequest<'a> {
     }
 
     /// The object to review; `None` if nothing in it can matter, so that the request passes.
-    pub(super) fn reviewed(&self) -> Result<Option<Reviewed>, Unreadable> {
+    pub(super) fn reviewed(&self, declared: &Declared) -> Result<Option<Reviewed>, Unreadable> {
         let is_update = match &*self.operation {
             "CREATE" => false,
             "UPDATE" => true,
@@ -148,13 +148,15 @@ impl<'a> AdmissionRequest<'a> {
         match self.kind() {
             ObjectKind::Other => Ok(None),
             _ if commas.sum::<usize>() > PARTS_MAX => Err(Unreadable::Parts),
-            ObjectKind::Claim => self.claim(is_update),
-            ObjectKind::Volume => self.volume(is_update),
+            ObjectKind::Claim => self.claim(is_update, declared),
+            ObjectKind::Volume => self.volume(is_update, declared),
         }
     }
 
-    fn claim(&self, is_update: bool) -> Result<Option<Reviewed>, Unreadable> {
-        let Some((new, old)) = self.objects(is_update, decode::claim)? else { return Ok(None) };
+    fn claim(&self, is_update: bool, declared: &Declared) -> Result<Option<Reviewed>, Unreadable> {
+        let Some((new, old)) = self.objects(is_update, |object| decode::claim(object, declared))? else {
+            return Ok(None);
+        };
         if new.deleting || new.key.name.is_empty() {
             return Ok(None);
         }
@@ -167,8 +169,10 @@ impl<'a> AdmissionRequest<'a> {
         Ok(Some(Reviewed::Claim { new: with_namespace(new), old: old.map(with_namespace) }))
     }
 
-    fn volume(&self, is_update: bool) -> Result<Option<Reviewed>, Unreadable> {
-        let Some((new, old)) = self.objects(is_update, decode::volume)? else { return Ok(None) };
+    fn volume(&self, is_update: bool, declared: &Declared) -> Result<Option<Reviewed>, Unreadable> {
+        let Some((new, old)) = self.objects(is_update, |object| decode::volume(object, declared))? else {
+            return Ok(None);
+        };
         let can_matter = !new.deleting && !new.name.is_empty();
         Ok(can_matter.then_some(Reviewed::Volume { new, old }))
     }
@@ -177,12 +181,12 @@ impl<'a> AdmissionRequest<'a> {
     fn objects<N, T>(
         &self,
         is_update: bool,
-        decode: Decode<N, T>,
+        decode: impl Fn(&RawValue) -> Decoded<N, T>,
     ) -> Result<Option<NewAndOld<T>>, Unreadable> {
-        let Some(new) = object("object", self.object, decode).map_err(Unreadable::Object)? else {
+        let Some(new) = object("object", self.object, &decode).map_err(Unreadable::Object)? else {
             return Ok(None);
         };
-        let old = is_update.then(|| object("oldObject", self.old_object, decode)).transpose();
+        let old = is_update.then(|| object("oldObject", self.old_object, &decode)).transpose();
         Ok(Some((new, old.map_err(Unreadable::OldObject)?.flatten())))
     }
 }
@@ -197,13 +201,13 @@ impl<R> AdmissionReview<'_, R> {
 
 type NewAndOld<T> = (Arc<T>, Option<Arc<T>>);
 
-type Decode<N, T> = fn(&RawValue) -> Result<(N, Observed<T>), DecodeError>;
+type Decoded<N, T> = Result<(N, Observed<T>), DecodeError>;
 
 /// The object in a field of the request; `None` if the API server has yet to generate its name.
 fn object<N, T>(
     field: &str,
     json: Option<&RawValue>,
-    decode: Decode<N, T>,
+    decode: impl Fn(&RawValue) -> Decoded<N, T>,
 ) -> Result<Option<Arc<T>>, String> {
     let json = json.ok_or_else(|| format!("request.{field} is missing"))?;
     match decode(json) {

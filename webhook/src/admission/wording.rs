@@ -302,14 +302,15 @@ mod tests {
         let claim = r#"{"metadata":{"name":"c","namespace":"ns"}}"#;
         let volume = r#"{"metadata":{"name":"v"}}"#;
         let read = |json: &str| -> serde_json::Value { serde_json::from_str(json).unwrap() };
-        let claim = match bindery_kube::decode::claim(&read(claim)).unwrap().1 {
+        let claim = match bindery_kube::decode::claim(&read(claim), bindery_core::Declared::NONE).unwrap().1 {
             bindery_store::Observed::Readable(claim) => claim,
             bindery_store::Observed::Unreadable(why) => panic!("{why:?}"),
         };
-        let volume: std::sync::Arc<Volume> = match bindery_kube::decode::volume(&read(volume)).unwrap().1 {
-            bindery_store::Observed::Readable(volume) => volume,
-            bindery_store::Observed::Unreadable(why) => panic!("{why:?}"),
-        };
+        let volume: std::sync::Arc<Volume> =
+            match bindery_kube::decode::volume(&read(volume), bindery_core::Declared::NONE).unwrap().1 {
+                bindery_store::Observed::Readable(volume) => volume,
+                bindery_store::Observed::Unreadable(why) => panic!("{why:?}"),
+            };
         [Reviewed::Claim { new: claim, old: None }, Reviewed::Volume { new: volume, old: None }]
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use anyhow::{Context as _, Result, bail};
+use bindery_core::Declared;
 use bindery_kube::decode;
 use bindery_store::Observed;
 use serde_json::{Value, json};
@@ -135,9 +136,9 @@ fn check(value: &Value, resource: Resource) -> Result<()> {
         }
     }
     match resource {
-        Resource::Volume => readable(decode::volume(value)),
-        Resource::Claim => readable(decode::claim(value)),
-        Resource::Class => readable(decode::class(value)),
+        Resource::Volume => readable(decode::volume(value, Declared::NONE)),
+        Resource::Claim => readable(decode::claim(value, Declared::NONE)),
+        Resource::Class => readable(decode::class(value, Declared::NONE)),
         Resource::Pod => Ok(decode::pod(value).map(drop)?),
         Resource::Namespace | Resource::Node | Resource::AttributesClass => {
             Ok(decode::name(value).map(drop)?)

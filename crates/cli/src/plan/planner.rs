@@ -180,7 +180,7 @@ impl Planner {
 
     /// Delivers the objects of the API server to the store, as watches would.
     fn deliver(&self) -> Result<()> {
-        let (sim, store) = (&self.sim, self.store());
+        let (sim, store, declared) = (&self.sim, self.store(), self.binder.intake().declared());
         for (kind, resource) in [
             (Watched::Class, "storageclasses"),
             (Watched::Pod, "pods"),
@@ -188,7 +188,7 @@ impl Planner {
             (Watched::Volume, "persistentvolumes"),
             (Watched::Claim, "persistentvolumeclaims"),
         ] {
-            let decoded = sim.map_objects(resource, |object| decode::object(kind, object));
+            let decoded = sim.map_objects(resource, |object| decode::object(kind, object, declared));
             store.deliver(Delivery::listed(kind, decoded.into_iter().collect::<Result<Vec<_>, _>>()?, "1"));
         }
         Ok(())

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use bindery_core::{Claim, ClaimAnnotations, ClaimPhase, ClaimStatus, Facts, Quantity, Text, Uid, Version};
+use bindery_core::{
+    Claim, ClaimAnnotations, ClaimFact, ClaimPhase, ClaimStatus, Declared, Quantity, Text, Uid, Version,
+};
 use serde::Deserialize;
 
 use super::fields::{Amount, Presence, nullable};
 use super::meta::Meta;
 use super::selector::{self, LabelSelector};
-use super::{access_modes, quantity, volume_mode};
+use super::{access_modes, facts, quantity, volume_mode};
 
 #[derive(Clone, PartialEq, Deserialize, prost::Message)]
 pub(super) struct PersistentVolumeClaim {
@@ -66,7 +68,7 @@ struct Status {
     current_volume_attributes_class_name: Option<String>,
 }
 
-pub(super) fn decode(claim: PersistentVolumeClaim) -> Result<Claim, String> {
+pub(super) fn decode(claim: PersistentVolumeClaim, declared: &Declared) -> Result<Claim, String> {
     let PersistentVolumeClaim { metadata: meta, spec, status } = claim;
     let requests = spec.resources.unwrap_or_default().requests;
     Ok(Claim {
@@ -84,8 +86,26 @@ pub(super) fn decode(claim: PersistentVolumeClaim) -> Result<Claim, String> {
         volume_name: spec.volume_name.filter(|name| !name.is_empty()).map(Text::from),
         data_source: spec.data_source.is_some(),
         status: decode_status(status.unwrap_or_default())?,
-        facts: Facts::default(),
+        facts: facts(&declared.claims, |fact| fact_of(fact, &meta)),
     })
+}
+
+/// A declared fact that no field of [`Claim`] has.
+fn fact_of(fact: &ClaimFact, meta: &Meta) -> Option<Text> {
+    match fact {
+        ClaimFact::Label(key) => meta.label(key),
+        ClaimFact::Annotation(key) => meta.annotation(key),
+        ClaimFact::OwnerName => meta.controller(),
+        ClaimFact::OwnerOrdinal => {
+            let (_, ordinal) = meta.name.rsplit_once('-')?;
+            let is_number = !ordinal.is_empty() && ordinal.bytes().all(|byte| byte.is_ascii_digit());
+            is_number.then(|| ordinal.into())
+        }
+        ClaimFact::Namespace
+        | ClaimFact::Name
+        | ClaimFact::NamespaceLabel(_)
+        | ClaimFact::ClassParameter(_) => None,
+    }
 }
 
 fn annotations(meta: &Meta) -> ClaimAnnotations {

@@ -1,8 +1,11 @@
 //! StorageClass (storage.k8s.io/v1).
 
-use bindery_core::{BindingMode, Class, Facts};
+use std::collections::BTreeMap;
+
+use bindery_core::{BindingMode, ClaimFact, Class, Declared};
 use serde::Deserialize;
 
+use super::facts;
 use super::fields::nullable;
 use super::meta::Meta;
 
@@ -19,6 +22,9 @@ pub(super) struct StorageClass {
     #[prost(string, tag = "2")]
     provisioner: String,
     #[serde(default, deserialize_with = "nullable")]
+    #[prost(btree_map = "string, string", tag = "3")]
+    parameters: BTreeMap<String, String>,
+    #[serde(default, deserialize_with = "nullable")]
     #[prost(string, repeated, tag = "5")]
     mount_options: Vec<String>,
     #[serde(default)]
@@ -26,7 +32,7 @@ pub(super) struct StorageClass {
     volume_binding_mode: Option<String>,
 }
 
-pub(super) fn decode(class: StorageClass) -> Result<Class, String> {
+pub(super) fn decode(class: StorageClass, declared: &Declared) -> Result<Class, String> {
     let meta = class.metadata;
     let marked = |key: &&str| meta.annotation(key).as_deref() == Some("true");
     Ok(Class {
@@ -35,7 +41,12 @@ pub(super) fn decode(class: StorageClass) -> Result<Class, String> {
         provisioner: class.provisioner.into(),
         binding_mode: binding_mode(class.volume_binding_mode.as_deref())?,
         mount_options: !class.mount_options.is_empty(),
-        parameters: Facts::default(),
+        parameters: facts(&declared.claims, |fact| match fact {
+            ClaimFact::ClassParameter(name) => {
+                class.parameters.get(&**name).map(|value| value.as_str().into())
+            }
+            _ => None,
+        }),
         name: meta.name.into(),
     })
 }

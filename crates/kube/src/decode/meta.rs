@@ -39,8 +39,21 @@ pub(super) struct Meta {
     #[prost(btree_map = "string, string", tag = "12")]
     annotations: BTreeMap<String, String>,
     #[serde(default, deserialize_with = "nullable")]
+    #[prost(message, repeated, tag = "13")]
+    owner_references: Vec<OwnerReference>,
+    #[serde(default, deserialize_with = "nullable")]
     #[prost(string, repeated, tag = "14")]
     finalizers: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
+struct OwnerReference {
+    #[serde(default)]
+    #[prost(string, tag = "3")]
+    name: String,
+    #[serde(default)]
+    #[prost(bool, optional, tag = "6")]
+    controller: Option<bool>,
 }
 
 impl Meta {
@@ -70,6 +83,16 @@ impl Meta {
 
     pub(super) fn annotation(&self, key: &str) -> Option<Text> {
         self.annotations.get(key).map(|value| value.as_str().into())
+    }
+
+    pub(super) fn label(&self, key: &str) -> Option<Text> {
+        self.labels.get(key).map(|value| value.as_str().into())
+    }
+
+    /// The name of the object that controls this one.
+    pub(super) fn controller(&self) -> Option<Text> {
+        let controller = self.owner_references.iter().find(|owner| owner.controller == Some(true));
+        controller.map(|owner| owner.name.as_str().into())
     }
 
     pub(super) fn is_annotated(&self, key: &str) -> bool {

@@ -1,8 +1,8 @@
 //! Decoding of each field.
 
 use bindery_core::{
-    AccessMode, BindingMode, Claim, ClaimPhase, Class, ReclaimPolicy, Requirement, Selector,
-    SelectorOperator, Volume, VolumeMode, VolumePhase,
+    AccessMode, BindingMode, Claim, ClaimFact, ClaimPhase, Class, Declared, ReclaimPolicy, Requirement,
+    Selector, SelectorOperator, Volume, VolumeFact, VolumeMode, VolumePhase,
 };
 use serde_json::{Value, json};
 
@@ -16,16 +16,16 @@ fn readable<N, T: Clone>(decoded: Result<(N, Observed<T>), DecodeError>) -> T {
 }
 
 fn a_volume(change: Value) -> Volume {
-    readable(volume(&merged(base_volume(), change)))
+    readable(volume(&merged(base_volume(), change), Declared::NONE))
 }
 
 fn a_claim(change: Value) -> Claim {
-    readable(claim(&merged(base_claim(), change)))
+    readable(claim(&merged(base_claim(), change), Declared::NONE))
 }
 
 fn a_class(change: Value) -> Class {
     let base = json!({"metadata": {"name": "c1", "uid": "u3"}, "provisioner": "p"});
-    readable(class(&merged(base, change)))
+    readable(class(&merged(base, change), Declared::NONE))
 }
 
 fn why<N, T>(decoded: Result<(N, Observed<T>), DecodeError>) -> String {
@@ -196,7 +196,7 @@ fn a_malformed_field_is_unreadable_and_named() {
         ),
         (json!({"spec": {"accessModes": "ReadWriteOnce"}}), "spec.accessModes: "),
     ] {
-        let why = why(volume(&merged(base_volume(), change)));
+        let why = why(volume(&merged(base_volume(), change), Declared::NONE));
         assert!(why.starts_with(field), "{why} should begin with {field}");
     }
     for (change, field) in [
@@ -209,11 +209,11 @@ fn a_malformed_field_is_unreadable_and_named() {
         (json!({"status": {"phase": "Available"}}), "status.phase: \"Available\""),
         (json!({"spec": {"volumeName": 7}}), "spec.volumeName: "),
     ] {
-        let why = why(claim(&merged(base_claim(), change)));
+        let why = why(claim(&merged(base_claim(), change), Declared::NONE));
         assert!(why.starts_with(field), "{why} should begin with {field}");
     }
-    assert!(volume(&json!({"metadata": {}})).is_err());
-    assert!(claim(b"{".as_slice()).is_err());
+    assert!(volume(&json!({"metadata": {}}), Declared::NONE).is_err());
+    assert!(claim(b"{".as_slice(), Declared::NONE).is_err());
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn a_class_is_reduced_to_what_decisions_need() {
     assert!(!a_class(no).default);
     let odd =
         json!({"metadata": {"name": "c", "uid": "u1", "resourceVersion": "5"}, "volumeBindingMode": "Later"});
-    assert!(why(class(&odd)).starts_with("volumeBindingMode: \"Later\""));
+    assert!(why(class(&odd, Declared::NONE)).starts_with("volumeBindingMode: \"Later\""));
 }
 
 #[test]
@@ -337,4 +337,62 @@ fn a_pod_is_reduced_to_its_claims_and_whether_it_runs() {
     assert!(!deleting(json!([{"state": {"waiting": {}}}, {"state": {"running": {}}}])).terminated);
     assert!(!deleting(json!([{"state": {}}])).terminated);
     assert!(!pod(json!({"status": {"containerStatuses": [{"state": {"waiting": {}}}]}})).terminated);
+}
+
+#[test]
+fn declared_facts_are_decoded_and_no_others() {
+    let term =
+        |values: &[&str]| json!({"matchExpressions": [{"key": "zone", "operator": "In", "values": values}]});
+    let local = |terms: &[Value]| {
+        json!({"metadata": {"annotations": {"a": "1", "b": "2"}, "labels": {"l": "x"}}, "spec": {
+            "hostPath": null, "csi": {"driver": "d.example.com", "volumeHandle": "h"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": terms}},
+        }})
+    };
+    let columns = [
+        VolumeFact::Annotation("a".into()),
+        VolumeFact::Annotation("missing".into()),
+        VolumeFact::Topology("zone".into()),
+        VolumeFact::Driver,
+        VolumeFact::Label("l".into()),
+    ];
+    let declared = Declared { volumes: columns.clone().into(), ..Declared::default() };
+    let decoded =
+        |terms: &[Value]| -> Volume { readable(volume(&merged(base_volume(), local(terms)), &declared)) };
+    let same = decoded(&[term(&["a"]), term(&["a"])]);
+    // Labels have a field of their own.
+    let texts = columns.each_ref().map(|column| same.facts.get(column).map(|text| text.to_string()));
+    let some = |text: &str| Some(text.to_owned());
+    assert_eq!(texts, [some("1"), None, some("a"), some("d.example.com"), None]);
+    for terms in [&[term(&["a"]), term(&["b"])][..], &[term(&["a", "b"])], &[json!({})], &[]] {
+        assert_eq!(decoded(terms).facts.get(&columns[2]), None, "{terms:?}");
+    }
+    assert!(a_volume(local(&[term(&["a"])])).facts.is_empty());
+
+    let facts = [
+        ClaimFact::Label("l".into()),
+        ClaimFact::Annotation("a".into()),
+        ClaimFact::OwnerName,
+        ClaimFact::OwnerOrdinal,
+    ];
+    let declared = Declared { claims: facts.clone().into(), ..Declared::default() };
+    let owned = |name: &str, value: &str| {
+        json!({"metadata": {"name": name, "labels": {"l": value}, "annotations": {"a": "1"}, "ownerReferences": [
+            {"name": "other"}, {"name": "postgres", "controller": true},
+        ]}})
+    };
+    let texts = |name: &str, value: &str| {
+        let claim = readable(claim(&merged(base_claim(), owned(name, value)), &declared));
+        facts.each_ref().map(|fact| claim.facts.get(fact).map(|text| text.to_string()))
+    };
+    assert_eq!(texts("data-postgres-2", "x"), [some("x"), some("1"), some("postgres"), some("2")]);
+    assert_eq!(texts("data-postgres-2x", "y")[3], None);
+    assert_eq!(texts("2", &"z".repeat(4_097)), [None, some("1"), some("postgres"), None]);
+
+    let fact = ClaimFact::ClassParameter("type".into());
+    let declared = Declared { claims: [fact.clone()].into(), ..Declared::default() };
+    let object =
+        json!({"metadata": {"name": "c"}, "provisioner": "p", "parameters": {"type": "ssd", "x": "y"}});
+    let class = readable(class(&object, &declared));
+    assert_eq!(class.parameters.get(&fact).map(|text| &**text), Some("ssd"));
 }

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use bindery_core::{
-    ClaimRef, Facts, Quantity, ReclaimPolicy, Text, Uid, Version, Volume, VolumeAnnotations, VolumePhase,
+    ClaimRef, Declared, Quantity, ReclaimPolicy, Text, Uid, Version, Volume, VolumeAnnotations, VolumeFact,
+    VolumePhase,
 };
 use serde::Deserialize;
 
 use super::fields::{Amount, Presence, nullable};
 use super::meta::Meta;
-use super::{access_modes, quantity, volume_mode};
+use super::{access_modes, facts, quantity, volume_mode};
 use crate::request::is_name;
 
 #[derive(Clone, PartialEq, Deserialize, prost::Message)]
@@ -69,16 +70,51 @@ struct Reference {
 struct NodeAffinity {
     #[serde(default)]
     #[prost(message, optional, tag = "1")]
-    required: Option<Presence>,
+    required: Option<NodeSelector>,
+}
+
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
+#[serde(rename_all = "camelCase", default)]
+struct NodeSelector {
+    #[serde(deserialize_with = "nullable")]
+    #[prost(message, repeated, tag = "1")]
+    node_selector_terms: Vec<NodeSelectorTerm>,
+}
+
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
+#[serde(rename_all = "camelCase", default)]
+struct NodeSelectorTerm {
+    #[serde(deserialize_with = "nullable")]
+    #[prost(message, repeated, tag = "1")]
+    match_expressions: Vec<NodeSelectorRequirement>,
+}
+
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
+#[serde(default)]
+struct NodeSelectorRequirement {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(string, tag = "2")]
+    operator: String,
+    #[serde(deserialize_with = "nullable")]
+    #[prost(string, repeated, tag = "3")]
+    values: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
+#[serde(default)]
+struct Csi {
+    #[prost(string, tag = "1")]
+    driver: String,
 }
 
 macro_rules! source {
-    ($($source:ident = $name:tt = $tag:tt,)*) => {
+    ($($source:ident: $content:ty = $name:tt = $tag:tt,)*) => {
         #[derive(Clone, PartialEq, prost::Message)]
         struct Source {
             $(
                 #[prost(message, optional, tag = $tag)]
-                $source: Option<Presence>,
+                $source: Option<$content>,
             )*
         }
 
@@ -99,7 +135,7 @@ macro_rules! source {
             volume_attributes_class_name: Option<String>,
             $(
                 #[serde(rename = $name)]
-                $source: Option<Presence>,
+                $source: Option<$content>,
             )*
         }
 
@@ -131,33 +167,35 @@ macro_rules! source {
 
 // Every PersistentVolumeSource of core/v1. The list is closed: new drivers use `csi`.
 source! {
-    gce_persistent_disk = "gcePersistentDisk" = "1",
-    aws_elastic_block_store = "awsElasticBlockStore" = "2",
-    host_path = "hostPath" = "3",
-    glusterfs = "glusterfs" = "4",
-    nfs = "nfs" = "5",
-    rbd = "rbd" = "6",
-    iscsi = "iscsi" = "7",
-    cinder = "cinder" = "8",
-    cephfs = "cephfs" = "9",
-    fc = "fc" = "10",
-    flocker = "flocker" = "11",
-    flex_volume = "flexVolume" = "12",
-    azure_file = "azureFile" = "13",
-    vsphere_volume = "vsphereVolume" = "14",
-    quobyte = "quobyte" = "15",
-    azure_disk = "azureDisk" = "16",
-    photon_persistent_disk = "photonPersistentDisk" = "17",
-    portworx_volume = "portworxVolume" = "18",
-    scale_io = "scaleIO" = "19",
-    local = "local" = "20",
-    storageos = "storageos" = "21",
-    csi = "csi" = "22",
+    gce_persistent_disk: Presence = "gcePersistentDisk" = "1",
+    aws_elastic_block_store: Presence = "awsElasticBlockStore" = "2",
+    host_path: Presence = "hostPath" = "3",
+    glusterfs: Presence = "glusterfs" = "4",
+    nfs: Presence = "nfs" = "5",
+    rbd: Presence = "rbd" = "6",
+    iscsi: Csi = "iscsi" = "7",
+    cinder: Presence = "cinder" = "8",
+    cephfs: Presence = "cephfs" = "9",
+    fc: Presence = "fc" = "10",
+    flocker: Presence = "flocker" = "11",
+    flex_volume: Presence = "flexVolume" = "12",
+    azure_file: Presence = "azureFile" = "13",
+    vsphere_volume: Presence = "vsphereVolume" = "14",
+    quobyte: Presence = "quobyte" = "15",
+    azure_disk: Presence = "azureDisk" = "16",
+    photon_persistent_disk: Presence = "photonPersistentDisk" = "17",
+    portworx_volume: Presence = "portworxVolume" = "18",
+    scale_io: Presence = "scaleIO" = "19",
+    local: Presence = "local" = "20",
+    storageos: Presence = "storageos" = "21",
+    csi: Csi = "csi" = "22",
 }
 
-pub(super) fn decode(volume: PersistentVolume) -> Result<Volume, String> {
+pub(super) fn decode(volume: PersistentVolume, declared: &Declared) -> Result<Volume, String> {
     let PersistentVolume { metadata: mut meta, spec, status } = volume;
+    let facts = facts(&declared.volumes, |fact| fact_of(fact, &meta, &spec));
     Ok(Volume {
+        facts,
         uid: Uid(meta.uid.as_str().into()),
         version: Version(meta.version.as_str().into()),
         deleting: meta.deleting(),
@@ -174,9 +212,33 @@ pub(super) fn decode(volume: PersistentVolume) -> Result<Volume, String> {
         phase: phase(status.and_then(|status| status.phase).as_deref())?,
         labels: meta.take_labels(),
         finalizers: meta.take_finalizers(),
-        facts: Facts::default(),
         name: meta.name.into(),
     })
+}
+
+/// A declared fact that no field of [`Volume`] has.
+fn fact_of(fact: &VolumeFact, meta: &Meta, spec: &Spec) -> Option<Text> {
+    match fact {
+        VolumeFact::Annotation(key) => meta.annotation(key),
+        VolumeFact::Topology(key) => {
+            let terms = &spec.node_affinity.as_ref()?.required.as_ref()?.node_selector_terms;
+            let mut values = terms.iter().map(|term| required_value(term, key));
+            let first = values.next()??;
+            values.all(|value| value == Some(first)).then(|| first.into())
+        }
+        VolumeFact::Driver => spec.source.csi.as_ref().map(|csi| csi.driver.as_str().into()),
+        VolumeFact::Label(_) | VolumeFact::ClassName | VolumeFact::Source | VolumeFact::ReclaimPolicy => None,
+    }
+}
+
+/// The only value of a node label with which a term can match.
+fn required_value<'a>(term: &'a NodeSelectorTerm, key: &str) -> Option<&'a str> {
+    let mut expressions = term.match_expressions.iter();
+    let needed = expressions.find(|needed| needed.key == key && needed.operator == "In")?;
+    match needed.values.as_slice() {
+        [value] => Some(value),
+        _ => None,
+    }
 }
 
 /// A reference with a UID leads to a live read of the claim, so its names must be names.

@@ -115,7 +115,7 @@ impl Feed {
     }
 
     fn decode(&self, object: &Encoded) -> Option<Object> {
-        let decoded = self.check(decode::object(self.kind, object))?;
+        let decoded = self.check(decode::object(self.kind, object, self.intake.declared()))?;
         if let Object::Pod(pod) = &decoded
             && let Err(why) = &pod.content
         {
