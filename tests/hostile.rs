@@ -72,7 +72,7 @@ const REFUSED: [(&str, Refusal); 7] = [
     }),
     (
         "exports-another-world",
-        |error| matches!(error, LoadError::NoEngine(names) if *names == ["example:other/run@1.0.0"]),
+        |error| matches!(error, LoadError::NoExport { found, .. } if *found == ["example:other/run@1.0.0"]),
     ),
     ("exports-a-later-version", |error| {
         matches!(error, LoadError::UnsupportedVersion { found, .. }

@@ -42,10 +42,10 @@ fn a_file_over_the_limit_is_refused_without_being_compiled() {
     File::create(&path).unwrap().set_len(COMPONENT_BYTES_MAX + 1).unwrap();
     assert_eq!(
         refusal(path.to_str().unwrap()),
-        "the engine has more than 67108864 bytes, which is the limit"
+        "the component has more than 67108864 bytes, which is the limit"
     );
     // A file that reports no size and never ends.
-    assert_eq!(refusal("/dev/zero"), "the engine has more than 67108864 bytes, which is the limit");
+    assert_eq!(refusal("/dev/zero"), "the component has more than 67108864 bytes, which is the limit");
     let large = vec![0; usize::try_from(COMPONENT_BYTES_MAX + 1).unwrap()];
     assert!(matches!(bench.host.load(&large, Limits::default()), Err(LoadError::TooLarge { .. })));
     // At the limit the content is checked.

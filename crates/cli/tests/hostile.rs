@@ -21,25 +21,25 @@ use support::{Home, example};
 const REFUSED: [(&str, &str); 4] = [
     (
         "imports-wasi",
-        "the engine imports wasi:cli/environment@0.2.0, wasi:clocks/wall-clock@0.2.0, which is outside its \
-         world; build it \
+        "the component imports wasi:cli/environment@0.2.0, wasi:clocks/wall-clock@0.2.0, which is outside \
+         its world; build it \
          without WASI, for a target such as wasm32-unknown-unknown",
     ),
     (
         "exports-another-world",
-        "the engine does not export bindery:policy/decide but example:other/run@1.0.0; build it for the \
+        "the component does not export bindery:policy/decide but example:other/run@1.0.0; build it for the \
          world `engine` of \
          bindery:policy",
     ),
     (
         "exports-a-later-version",
-        "the engine is made for bindery:policy/decide@0.9.0; this host serves bindery:policy 0.1: rebuild \
+        "the component is made for bindery:policy/decide@0.9.0; this host serves bindery:policy 0.1: rebuild \
          it against one of \
          these",
     ),
     (
         "is-a-core-module",
-        "the engine is a core module, not a component; make a component of it with `wasm-tools component \
+        "the component is a core module, not a component; make a component of it with `wasm-tools component \
          new`",
     ),
 ];

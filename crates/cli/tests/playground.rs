@@ -364,7 +364,7 @@ fn unusable_arguments_are_refused_in_one_sentence() {
         ),
         (
             [&free[..], &["--engine", "not.wasm"]].concat(),
-            "not.wasm: the engine is not WebAssembly: ".to_owned(),
+            "not.wasm: the component is not WebAssembly: ".to_owned(),
         ),
         (
             [&free[..], &["--journal", "mine"]].concat(),

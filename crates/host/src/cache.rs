@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn every_setting_is_in_the_fingerprint() {
         let fingerprint = |change: fn(&mut Config)| {
-            let mut config = crate::settings::config(1);
+            let mut config = crate::settings::config(1, &crate::settings::ENGINE);
             change(&mut config);
             crate::settings::fingerprint(&config, &Engine::new(&config).unwrap())
         };

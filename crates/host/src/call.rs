@@ -21,7 +21,7 @@ pub(crate) struct Call {
 
 /// Bounds the engine's linear memory and tables.
 pub(crate) struct Memory {
-    limits: Arc<Limits>,
+    pub(crate) limits: Arc<Limits>,
     /// Bytes of linear memory so far.
     pub(crate) bytes: usize,
 }

@@ -13,9 +13,9 @@ use crate::{Limits, v0_1};
 
 /// Stack that must be left when a decision begins: the engine's own, and as much again for the host's
 /// answers. With less, the thread would overflow before wasmtime notices, which ends the process.
-const STACK_LEFT_BYTES: usize = STACK_BYTES + (256 << 10);
+pub(crate) const STACK_LEFT_BYTES: usize = STACK_BYTES + (256 << 10);
 /// Stack that a decision gets where too little is left.
-const STACK_NEW_BYTES: usize = 1 << 20;
+pub(crate) const STACK_NEW_BYTES: usize = 1 << 20;
 
 /// A decision engine in a component. Every decision runs in a fresh instance, which is dropped afterwards.
 ///

@@ -30,11 +30,12 @@ mod engine;
 mod gate;
 mod limits;
 mod load;
+mod matcher;
 mod settings;
 mod v0_1;
 
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -44,11 +45,14 @@ use wasmtime::component::{Component, Linker};
 pub use engine::{ComponentEngine, Stats};
 pub use limits::Limits;
 pub use load::LoadError;
+pub use matcher::{ComponentMatcher, PolicyHost};
 pub use settings::FUEL_SCHEDULE;
 
 use cache::Cache;
 use engine::Shared;
 use gate::Gate;
+use load::World;
+use settings::Slot;
 
 /// Largest component that is compiled, in bytes. Engines in Rust have tens of KiB; engines that contain an
 /// interpreter have up to 20 MiB.
@@ -92,8 +96,51 @@ pub enum HostError {
 
 /// Runs engines. One host serves a process; engines keep what they need of it alive.
 pub struct Host {
+    runtime: Runtime,
+}
+
+/// How WebAssembly is run, with the compiled components.
+struct Runtime {
     shared: Arc<Shared>,
     cache: Option<Cache>,
+}
+
+impl Runtime {
+    fn new(options: &Options, slot: &Slot) -> Result<Self, HostError> {
+        if options.concurrency == 0 {
+            return Err(HostError::NoConcurrency);
+        }
+        let runtime = |reason: String| HostError::Runtime(reason);
+        let config = settings::config(options.concurrency, slot);
+        let engine = wasmtime::Engine::new(&config).map_err(|error| runtime(format!("{error:#}")))?;
+        let fingerprint = settings::fingerprint(&config, &engine);
+        let cache = options.cache.as_deref().map(|folder| Cache::open(folder, fingerprint)).transpose()?;
+        let gate =
+            Gate::new(options.concurrency, engine.weak()).map_err(|error| runtime(error.to_string()))?;
+        Ok(Self { shared: Arc::new(Shared { engine, gate }), cache })
+    }
+
+    /// Checks that the bytes are a component of a world, and compiles it. Returns it with its digest.
+    fn compile(
+        &self,
+        bytes: &[u8],
+        bytes_max: usize,
+        world: &World,
+    ) -> Result<(Component, String), LoadError> {
+        if bytes.len() > bytes_max {
+            return Err(LoadError::TooLarge { max: bytes_max });
+        }
+        load::check_shape(bytes)?;
+        let digest = Sha256::digest(bytes);
+        let engine = &self.shared.engine;
+        let component = match &self.cache {
+            Some(cache) => cache.get(engine, bytes, &digest),
+            None => Component::from_binary(engine, bytes),
+        }
+        .map_err(|error| LoadError::Invalid(format!("{error:#}")))?;
+        world.check(engine, &component)?;
+        Ok((component, format!("sha256:{digest:x}")))
+    }
 }
 
 impl Host {
@@ -103,17 +150,7 @@ impl Host {
     ///
     /// The options are invalid, or this machine lacks the address space for the pool.
     pub fn new(options: &Options) -> Result<Self, HostError> {
-        if options.concurrency == 0 {
-            return Err(HostError::NoConcurrency);
-        }
-        let runtime = |reason: String| HostError::Runtime(reason);
-        let config = settings::config(options.concurrency);
-        let engine = wasmtime::Engine::new(&config).map_err(|error| runtime(format!("{error:#}")))?;
-        let fingerprint = settings::fingerprint(&config, &engine);
-        let cache = options.cache.as_deref().map(|folder| Cache::open(folder, fingerprint)).transpose()?;
-        let gate =
-            Gate::new(options.concurrency, engine.weak()).map_err(|error| runtime(error.to_string()))?;
-        Ok(Self { shared: Arc::new(Shared { engine, gate }), cache })
+        Ok(Self { runtime: Runtime::new(options, &settings::ENGINE)? })
     }
 
     /// Loads an engine from the bytes of a component. Compiling it, where it is not in the cache, takes
@@ -123,18 +160,12 @@ impl Host {
     ///
     /// This host cannot run it.
     pub fn load(&self, bytes: &[u8], limits: Limits) -> Result<ComponentEngine, LoadError> {
-        if bytes.len() > COMPONENT_BYTES_MAX {
-            return Err(LoadError::TooLarge { max: COMPONENT_BYTES_MAX });
-        }
-        load::check_shape(bytes)?;
-        let digest = Sha256::digest(bytes);
-        let component = self.compile(bytes, &digest)?;
-        load::check_world(&self.shared.engine, &component)?;
+        let (component, digest) = self.runtime.compile(bytes, COMPONENT_BYTES_MAX, &load::ENGINE)?;
         Ok(ComponentEngine {
             contract: self.prepare(&component).map_err(|error| LoadError::Mismatch(format!("{error:#}")))?,
-            shared: Arc::clone(&self.shared),
+            shared: Arc::clone(&self.runtime.shared),
             limits: Arc::new(limits),
-            digest: format!("sha256:{digest:x}"),
+            digest,
         })
     }
 
@@ -144,31 +175,22 @@ impl Host {
     ///
     /// The file cannot be read, or this host cannot run it.
     pub fn load_file(&self, path: impl AsRef<Path>, limits: Limits) -> Result<ComponentEngine, LoadError> {
-        let path = path.as_ref();
-        let bytes = read(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
-        self.load(&bytes, limits)
-    }
-
-    fn compile(&self, bytes: &[u8], digest: &[u8]) -> Result<Component, LoadError> {
-        let engine = &self.shared.engine;
-        match &self.cache {
-            Some(cache) => cache.get(engine, bytes, digest),
-            None => Component::from_binary(engine, bytes),
-        }
-        .map_err(|error| LoadError::Invalid(format!("{error:#}")))
+        self.load(&read(path.as_ref(), COMPONENT_BYTES_MAX)?, limits)
     }
 
     /// Binds the engine to the contract.
     fn prepare(&self, component: &Component) -> wasmtime::Result<v0_1::Prepared> {
-        let mut linker = Linker::new(&self.shared.engine);
+        let mut linker = Linker::new(&self.runtime.shared.engine);
         v0_1::offer(&mut linker)?;
         v0_1::Prepared::new(linker.instantiate_pre(component)?)
     }
 }
 
 /// The content of a file, up to one byte more than the largest component.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+fn read(path: &Path, bytes_max: usize) -> Result<Vec<u8>, LoadError> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(COMPONENT_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    File::open(path)
+        .and_then(|file| file.take(bytes_max as u64 + 1).read_to_end(&mut bytes))
+        .map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
     Ok(bytes)
 }

@@ -31,6 +31,14 @@ impl Limits {
     pub const MEMORY_BYTES_MAX: usize = 16 << 20;
     /// Most elements that a table of any engine may have.
     pub const TABLE_ELEMENTS_MAX: usize = 10_000;
+    /// Most linear memory that any policy may have.
+    pub const POLICY_MEMORY_BYTES_MAX: usize = 64 << 20;
+
+    /// The default for one call of a policy, which may contain an interpreter: 8 million units of fuel, 250
+    /// ms, 64 MiB of memory, tables of 20,000 elements, and answers of 256 KiB.
+    pub fn policy() -> Self {
+        Self { memory_bytes: Self::POLICY_MEMORY_BYTES_MAX, table_elements: 20_000, ..Self::default() }
+    }
 
     /// The default with a deadline of an hour, for comparing and showing decisions: a busy machine must not
     /// change them. Fuel still stops an engine.

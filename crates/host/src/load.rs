@@ -11,7 +11,7 @@ use wasmtime::component::Component;
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The file cannot be read.
-    #[error("the engine {path} cannot be read")]
+    #[error("the component {path} cannot be read")]
     Read {
         /// The file.
         path: PathBuf,
@@ -19,20 +19,20 @@ pub enum LoadError {
         source: std::io::Error,
     },
     /// It is larger than any engine may be.
-    #[error("the engine has more than {max} bytes, which is the limit")]
+    #[error("the component has more than {max} bytes, which is the limit")]
     TooLarge {
         /// The limit in bytes.
         max: usize,
     },
     /// It is not WebAssembly.
     #[error(
-        "the engine is not WebAssembly: it does not begin with the bytes \\0asm; \
+        "the component is not WebAssembly: it does not begin with the bytes \\0asm; \
          give the .wasm file of a component"
     )]
     NotWasm,
     /// It ends within a section.
     #[error(
-        "the engine is truncated: it ends after {bytes} bytes, in the middle of a section; fetch it again"
+        "the component is truncated: it ends after {bytes} bytes, in the middle of a section; fetch it again"
     )]
     Truncated {
         /// Its size in bytes.
@@ -40,29 +40,37 @@ pub enum LoadError {
     },
     /// It is a core module.
     #[error(
-        "the engine is a core module, not a component; make a component of it with `wasm-tools component new`"
+        "the component is a core module, not a component; make a component of it with \
+         `wasm-tools component new`"
     )]
     CoreModule,
     /// It is invalid, or needs a feature of WebAssembly that is off.
-    #[error("the engine is not a valid component: {0}")]
+    #[error("the component is not a valid component: {0}")]
     Invalid(String),
     /// It imports something outside its world.
     #[error(
-        "the engine imports {}, which is outside its world; build it without WASI, \
+        "the component imports {}, which is outside its world; build it without WASI, \
          for a target such as wasm32-unknown-unknown",
         .0.join(", ")
     )]
     ForeignImports(Vec<String>),
-    /// It does not export `bindery:policy/decide`.
+    /// It does not export the interface of its world.
     #[error(
-        "the engine does not export bindery:policy/decide but {}; \
-         build it for the world `engine` of bindery:policy",
-        if .0.is_empty() { "nothing".to_owned() } else { .0.join(", ") }
+        "the component does not export bindery:policy/{export} but {}; \
+         build it for the world `{world}` of bindery:policy",
+        if found.is_empty() { "nothing".to_owned() } else { found.join(", ") }
     )]
-    NoEngine(Vec<String>),
+    NoExport {
+        /// The interface that it should export.
+        export: &'static str,
+        /// The world that it should be built for.
+        world: &'static str,
+        /// What it exports.
+        found: Vec<String>,
+    },
     /// It is made for a version of the contract that this host does not support.
     #[error(
-        "the engine is made for {found}; this host serves bindery:policy {served}: \
+        "the component is made for {found}; this host serves bindery:policy {served}: \
          rebuild it against one of these"
     )]
     UnsupportedVersion {
@@ -71,18 +79,36 @@ pub enum LoadError {
         /// The supported versions.
         served: String,
     },
+    /// What a policy says about itself breaks a rule.
+    #[error("the metadata of the policy is wrong: {0}")]
+    Metadata(String),
     /// An import or export has the right name and another type.
-    #[error("the engine does not fit the contract it names: {0}")]
+    #[error("the component does not fit the contract it names: {0}")]
     Mismatch(String),
 }
 
-/// Supported versions of the contract, as `major.minor`, newest first. Each has a bindings module.
-pub(crate) const SERVED: [(u64, u64); 1] = [(0, 1)];
+/// A world of the contract, as this host serves it.
+pub(crate) struct World {
+    /// Its name.
+    name: &'static str,
+    /// The interface that its components export.
+    export: &'static str,
+    /// The interfaces that they may import.
+    offered: &'static [&'static str],
+    /// The supported versions, as `major.minor`, newest first. Each has a bindings module.
+    served: &'static [(u64, u64)],
+}
 
-/// Interfaces of the contract that an engine may import.
-const OFFERED: [&str; 4] = ["actions", "cluster", "events", "types"];
+pub(crate) const ENGINE: World = World {
+    name: "engine",
+    export: "decide",
+    offered: &["actions", "cluster", "events", "types"],
+    served: &[(0, 1)],
+};
+pub(crate) const MATCHER: World =
+    World { name: "matcher", export: "match", offered: &["facts"], served: &[(0, 2)] };
+
 const PACKAGE: &str = "bindery:policy/";
-const EXPORT: &str = "decide";
 
 /// Checks by its headers that the bytes are a whole component.
 pub(crate) fn check_shape(bytes: &[u8]) -> Result<(), LoadError> {
@@ -117,27 +143,50 @@ fn read_leb(bytes: &[u8]) -> Option<(usize, &[u8])> {
     None
 }
 
-/// Checks imports and exports by name and version.
-pub(crate) fn check_world(engine: &Engine, component: &Component) -> Result<(), LoadError> {
-    let ty = component.component_type();
-    let imports: Vec<&str> = ty.imports(engine).map(|(name, _)| name).collect();
-    let foreign: Vec<String> =
-        imports.iter().filter(|name| !is_offered(name)).map(|name| (*name).to_owned()).collect();
-    if !foreign.is_empty() {
-        return Err(LoadError::ForeignImports(foreign));
-    }
-    let exports: Vec<&str> = ty.exports(engine).map(|(name, _)| name).collect();
-    let export = exports
-        .iter()
-        .find(|name| part(name).is_some_and(|(interface, _)| interface == EXPORT))
-        .ok_or_else(|| LoadError::NoEngine(exports.iter().map(|name| (*name).to_owned()).collect()))?;
-    let version = version_of(export)?;
-    for import in imports {
-        if version_of(import)? != version {
-            return Err(LoadError::Mismatch(format!("it exports {export} and imports {import}")));
+impl World {
+    /// Checks imports and exports by name and version.
+    pub(crate) fn check(&self, engine: &Engine, component: &Component) -> Result<(), LoadError> {
+        let ty = component.component_type();
+        let imports: Vec<&str> = ty.imports(engine).map(|(name, _)| name).collect();
+        let foreign: Vec<String> =
+            imports.iter().filter(|name| !self.offers(name)).map(|name| (*name).to_owned()).collect();
+        if !foreign.is_empty() {
+            return Err(LoadError::ForeignImports(foreign));
         }
+        let exports: Vec<&str> = ty.exports(engine).map(|(name, _)| name).collect();
+        let export = exports
+            .iter()
+            .find(|name| part(name).is_some_and(|(interface, _)| interface == self.export))
+            .ok_or_else(|| LoadError::NoExport {
+                export: self.export,
+                world: self.name,
+                found: exports.iter().map(|name| (*name).to_owned()).collect(),
+            })?;
+        let version = self.version_of(export)?;
+        for import in imports {
+            if self.version_of(import)? != version {
+                return Err(LoadError::Mismatch(format!("it exports {export} and imports {import}")));
+            }
+        }
+        Ok(())
     }
-    Ok(())
+
+    fn offers(&self, name: &str) -> bool {
+        part(name).is_some_and(|(interface, _)| self.offered.contains(&interface))
+    }
+
+    /// The version of the contract that a name belongs to, where it is supported.
+    fn version_of(&self, name: &str) -> Result<(u64, u64), LoadError> {
+        let served = |(major, minor): &(u64, u64)| format!("{major}.{minor}");
+        part(name)
+            .and_then(|(_, version)| version)
+            .map(|version| (version.major, version.minor))
+            .filter(|version| self.served.contains(version))
+            .ok_or_else(|| LoadError::UnsupportedVersion {
+                found: name.to_owned(),
+                served: self.served.iter().map(served).collect::<Vec<_>>().join(" and "),
+            })
+    }
 }
 
 /// Interface and version of a name of the contract, such as `bindery:policy/cluster@0.1.0`.
@@ -145,22 +194,6 @@ fn part(name: &str) -> Option<(&str, Option<Version>)> {
     let name = name.strip_prefix(PACKAGE)?;
     let (interface, version) = name.split_once('@').unwrap_or((name, ""));
     Some((interface, Version::parse(version).ok()))
-}
-
-fn is_offered(name: &str) -> bool {
-    part(name).is_some_and(|(interface, _)| OFFERED.contains(&interface))
-}
-
-/// The version of the contract that a name belongs to, where it is supported.
-fn version_of(name: &str) -> Result<(u64, u64), LoadError> {
-    part(name)
-        .and_then(|(_, version)| version)
-        .map(|version| (version.major, version.minor))
-        .filter(|version| SERVED.contains(version))
-        .ok_or_else(|| LoadError::UnsupportedVersion {
-            found: name.to_owned(),
-            served: SERVED.map(|(major, minor)| format!("{major}.{minor}")).join(" and "),
-        })
 }
 
 #[cfg(test)]
@@ -184,10 +217,10 @@ mod tests {
 
     #[test]
     fn an_engine_is_served_by_its_minor_version() {
-        assert_eq!(version_of("bindery:policy/decide@0.1.0").unwrap(), (0, 1));
-        assert_eq!(version_of("bindery:policy/decide@0.1.7").unwrap(), (0, 1));
+        assert_eq!(ENGINE.version_of("bindery:policy/decide@0.1.0").unwrap(), (0, 1));
+        assert_eq!(ENGINE.version_of("bindery:policy/decide@0.1.7").unwrap(), (0, 1));
         for other in ["bindery:policy/decide@0.2.0", "bindery:policy/decide@1.0.0", "bindery:policy/decide"] {
-            let error = version_of(other).unwrap_err().to_string();
+            let error = ENGINE.version_of(other).unwrap_err().to_string();
             assert!(error.contains(other) && error.contains("0.1"), "{error}");
         }
     }

@@ -17,10 +17,33 @@ pub const FUEL_SCHEDULE: &str = "wasmtime 48, operator costs 1, copy-on-write";
 /// Native stack of an engine. Rust engines keep their frames in linear memory, so this is ample.
 pub(crate) const STACK_BYTES: usize = 256 << 10;
 
-/// Core instances of one component: the module itself and what `wit-component` puts around it.
-const CORE_INSTANCES: u32 = 4;
-/// Tables of one component.
-const TABLES: u32 = 4;
+/// What one instance of a component may have.
+pub(crate) struct Slot {
+    /// Core instances.
+    core_instances: u32,
+    /// Tables.
+    tables: u32,
+    /// Elements of each table.
+    table_elements: usize,
+    /// Bytes of linear memory.
+    memory_bytes: usize,
+}
+
+/// A slot for an engine: the module itself and what `wit-component` puts around it.
+pub(crate) const ENGINE: Slot = Slot {
+    core_instances: 4,
+    tables: 4,
+    table_elements: Limits::TABLE_ELEMENTS_MAX,
+    memory_bytes: Limits::MEMORY_BYTES_MAX,
+};
+/// A slot for a policy, which may contain an interpreter: a component of componentize-py has 38 core
+/// instances and begins with 12.4 MiB; one of componentize-js has a table of 7,688 elements.
+pub(crate) const POLICY: Slot = Slot {
+    core_instances: 64,
+    tables: 64,
+    table_elements: 20_000,
+    memory_bytes: Limits::POLICY_MEMORY_BYTES_MAX,
+};
 
 /// Costs of slow operators. With these no unit takes longer than 1.2 ns. At one unit each, a loop of
 /// `memory.grow` or `memory.fill` would run for seconds on a small budget.
@@ -61,18 +84,18 @@ fn operator_costs() -> OperatorCost {
 }
 
 /// A pool for this number of instances. With a pool, instantiating only resets a slot.
-fn pool(instances: u32) -> PoolingAllocationConfig {
+fn pool(instances: u32, slot: &Slot) -> PoolingAllocationConfig {
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(instances)
-        .total_core_instances(instances * CORE_INSTANCES)
-        .max_core_instances_per_component(CORE_INSTANCES)
+        .total_core_instances(instances * slot.core_instances)
+        .max_core_instances_per_component(slot.core_instances)
         .total_memories(instances)
         .max_memories_per_component(1)
-        .max_memory_size(Limits::MEMORY_BYTES_MAX)
-        .total_tables(instances * TABLES)
-        .max_tables_per_component(TABLES)
-        .max_tables_per_module(TABLES)
-        .table_elements(Limits::TABLE_ELEMENTS_MAX)
+        .max_memory_size(slot.memory_bytes)
+        .total_tables(instances * slot.tables)
+        .max_tables_per_component(slot.tables)
+        .max_tables_per_module(slot.tables)
+        .table_elements(slot.table_elements)
         // Dirty pages are zeroed by copying instead of being returned to the kernel, which would fault them
         // in again for the next decision. Linux 6.7 and later tell which pages are dirty; on older kernels
         // all of these are zeroed.
@@ -82,16 +105,16 @@ fn pool(instances: u32) -> PoolingAllocationConfig {
     pool
 }
 
-/// The settings of every engine of a host with room for this number of instances.
-pub(crate) fn config(instances: u32) -> Config {
+/// The settings of a host with room for this number of instances.
+pub(crate) fn config(instances: u32, slot: &Slot) -> Config {
     let mut config = Config::new();
     config
         .strategy(Strategy::Cranelift)
         .cranelift_opt_level(OptLevel::Speed)
-        .allocation_strategy(InstanceAllocationStrategy::Pooling(pool(instances)))
+        .allocation_strategy(InstanceAllocationStrategy::Pooling(pool(instances, slot)))
         .memory_init_cow(true)
         // Address space for 64 instances is 1.1 GiB rather than 258; the price is a bounds check, 1%.
-        .memory_reservation(Limits::MEMORY_BYTES_MAX as u64)
+        .memory_reservation(slot.memory_bytes as u64)
         .memory_guard_size(64 << 10)
         .memory_may_move(false)
         .max_wasm_stack(STACK_BYTES)

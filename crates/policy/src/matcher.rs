@@ -1,5 +1,7 @@
 //! What a matcher is asked, and what it answers.
 
+use std::ops::Range;
+
 use bindery_core::{Quantity, SelectorOperator, Text};
 
 use crate::Metadata;
@@ -7,6 +9,10 @@ use crate::kept::Verdict;
 
 /// The highest score of a volume; the lowest is 0.
 pub const SCORE_MAX: u32 = 100;
+/// The most values of one requirement.
+const VALUES_MAX: usize = 256;
+/// The longest value of a requirement, in bytes.
+const VALUE_BYTES_MAX: usize = 4 << 10;
 
 /// A claim as a matcher sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,12 +81,71 @@ pub struct Verdicts {
     pub scores: Vec<u32>,
 }
 
+impl Candidates {
+    /// Some of the rows, with all texts.
+    #[must_use]
+    pub fn rows(&self, rows: Range<usize>) -> Self {
+        let of = |column: &Vec<u32>| column.get(rows.clone()).unwrap_or_default().to_vec();
+        Self {
+            whole: self.whole[rows.clone()].to_vec(),
+            nanos: of(&self.nanos),
+            texts: self.texts.clone(),
+            columns: self.columns.iter().map(of).collect(),
+            spread: of(&self.spread),
+        }
+    }
+}
+
+impl Narrowing {
+    /// Checks an answer by what the matcher declares.
+    ///
+    /// # Errors
+    ///
+    /// A column or a reason is not declared, an operator has the wrong number of values, or a value is too
+    /// long.
+    pub fn check(&self, metadata: &Metadata) -> Result<(), PolicyFault> {
+        let reasons = self.requirements.iter().map(|needed| needed.reason);
+        for reason in reasons.chain(self.at_most.iter().map(|bound| bound.reason)) {
+            if reason as usize >= metadata.reasons.len() {
+                let declared = metadata.reasons.len();
+                return Err(bad(format!("it gives reason {reason}, from 0; {declared} are declared")));
+            }
+        }
+        for Requirement { column, operator, values, .. } in &self.requirements {
+            if *column as usize >= metadata.columns.len() {
+                let declared = metadata.columns.len();
+                return Err(bad(format!("it requires of column {column}, from 0; {declared} are declared")));
+            }
+            let takes_values = matches!(operator, SelectorOperator::In | SelectorOperator::NotIn);
+            if !takes_values && !values.is_empty() {
+                return Err(bad(format!("its requirement of column {column} takes no values")));
+            }
+            if values.len() > VALUES_MAX || values.iter().any(|value| value.len() > VALUE_BYTES_MAX) {
+                return Err(bad(format!(
+                    "its requirement of column {column} has more than {VALUES_MAX} values, or one of more \
+                     than {VALUE_BYTES_MAX} bytes"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn bad(why: String) -> PolicyFault {
+    PolicyFault::BadAnswer(why)
+}
+
 impl Verdicts {
-    /// The verdict of each row.
+    /// Checks an answer by what the matcher declares, and by the number of rows.
     ///
     /// # Errors
     ///
     /// A list has another length than the rows, a reason is not declared, or a score is too high.
+    pub fn check(&self, metadata: &Metadata, rows: usize) -> Result<(), PolicyFault> {
+        self.verdicts(metadata, rows).map(drop)
+    }
+
+    /// The verdict of each row; see [`Verdicts::check`].
     pub(crate) fn verdicts(&self, metadata: &Metadata, rows: usize) -> Result<Vec<Verdict>, PolicyFault> {
         let scored = if metadata.scores { rows } else { 0 };
         for (what, found, wanted) in

@@ -43,3 +43,71 @@ pub struct Spread {
     /// The facts that make claims siblings.
     pub among: Vec<ClaimFact>,
 }
+
+/// The most facts of a claim.
+const CLAIM_FACTS_MAX: usize = 64;
+/// The most columns.
+const COLUMNS_MAX: usize = 16;
+/// The most reasons.
+const REASONS_MAX: usize = 64;
+/// The longest name, in bytes, as of a DNS label.
+const NAME_BYTES_MAX: usize = 63;
+/// The longest description or text of a reason, in bytes.
+const TEXT_BYTES_MAX: usize = 1 << 10;
+/// The largest schema, in bytes.
+const SCHEMA_BYTES_MAX: usize = 64 << 10;
+
+impl Metadata {
+    /// Checks what a policy says about itself.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the field, the value and what is allowed.
+    pub fn check(&self) -> Result<(), String> {
+        check_name("its name", &self.name)?;
+        for (what, found, max) in [
+            ("facts of claims", self.claim_facts.len(), CLAIM_FACTS_MAX),
+            ("columns", self.columns.len(), COLUMNS_MAX),
+            ("reasons", self.reasons.len(), REASONS_MAX),
+            ("bytes in its description", self.description.len(), TEXT_BYTES_MAX),
+            ("bytes in its settings-schema", self.settings_schema.len(), SCHEMA_BYTES_MAX),
+        ] {
+            if found > max {
+                return Err(format!("it has {found} {what}; the limit is {max}"));
+            }
+        }
+        if self.spread.is_some() {
+            return Err("it declares a spread, which this version does not serve yet".to_owned());
+        }
+        for (place, reason) in self.reasons.iter().enumerate() {
+            check_name("the name of a reason", &reason.name)?;
+            if reason.text.len() > TEXT_BYTES_MAX {
+                let name = &reason.name;
+                return Err(format!("the text of reason {name:?} has more than {TEXT_BYTES_MAX} bytes"));
+            }
+            if self.reasons[..place].iter().any(|other| other.name == reason.name) {
+                return Err(format!("it has two reasons of name {:?}", reason.name));
+            }
+        }
+        crate::SettingsSchema::parse(&self.settings_schema)
+            .map(drop)
+            .map_err(|why| format!("its settings-schema: {why}"))
+    }
+}
+
+/// A DNS label: events, metrics and documents name policies and reasons.
+fn check_name(what: &str, name: &str) -> Result<(), String> {
+    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let is_label = !name.is_empty()
+        && name.len() <= NAME_BYTES_MAX
+        && name.bytes().all(is_allowed)
+        && !name.starts_with('-')
+        && !name.ends_with('-');
+    if is_label {
+        return Ok(());
+    }
+    Err(format!(
+        "{what} is {name:?}; use at most {NAME_BYTES_MAX} lower case letters, digits and hyphens, with no \
+         hyphen at the ends"
+    ))
+}

@@ -81,9 +81,9 @@ fn unusable_files_and_engines_are_refused_in_one_sentence() {
         (vec!["-f", "missing.yaml"], "missing.yaml cannot be read: "),
         (vec!["-f", "empty"], "empty holds no manifest: no file in it ends in .yaml, .yml, .json"),
         (vec!["-f", "claim.yaml", "--engine", "missing.wasm"], "the engine missing.wasm cannot be read: "),
-        (vec!["-f", "claim.yaml", "--engine", "text.wasm"], "text.wasm: the engine is not WebAssembly"),
-        (vec!["-f", "claim.yaml", "--engine", "module.wasm"], "module.wasm: the engine is a core module"),
-        (vec!["-f", "claim.yaml", "--engine", "cut.wasm"], "cut.wasm: the engine is truncated"),
+        (vec!["-f", "claim.yaml", "--engine", "text.wasm"], "text.wasm: the component is not WebAssembly"),
+        (vec!["-f", "claim.yaml", "--engine", "module.wasm"], "module.wasm: the component is a core module"),
+        (vec!["-f", "claim.yaml", "--engine", "cut.wasm"], "cut.wasm: the component is truncated"),
     ] {
         let ended = home.bindery(&[&["plan"], &arguments[..]].concat());
         assert_eq!((ended.status, ended.stdout.as_str()), (2, ""), "{ended:?}");
@@ -113,7 +113,7 @@ fn a_component_beside_the_program_is_the_default_engine() {
     std::fs::write(&component, "damaged").unwrap();
     let damaged = plan(&[]);
     assert_eq!((damaged.status, damaged.stdout.as_str()), (2, ""), "{damaged:?}");
-    assert!(damaged.stderr.contains("bindery-engine.wasm: the engine is not WebAssembly"), "{damaged:?}");
+    assert!(damaged.stderr.contains("bindery-engine.wasm: the component is not WebAssembly"), "{damaged:?}");
     assert_eq!(plan(&["--engine", "native"]).stdout, native.stdout);
 }
 

@@ -377,7 +377,8 @@ fn declared_facts_are_decoded_and_no_others() {
     ];
     let declared = Declared { claims: facts.clone().into(), ..Declared::default() };
     let owned = |name: &str, value: &str| {
-        json!({"metadata": {"name": name, "labels": {"l": value}, "annotations": {"a": "1"}, "ownerReferences": [
+        json!({"metadata": {"name": name, "labels": {"l": value}, "annotations": {"a": "1"},
+            "ownerReferences": [
             {"name": "other"}, {"name": "postgres", "controller": true},
         ]}})
     };
