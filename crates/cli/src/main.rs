@@ -2,6 +2,7 @@
 //!
 //! - `serve` binds the claims of a real cluster;
 //! - `plan` shows what each claim in some manifests would get, and why;
+//! - `policy` tests and inspects policies, for their authors;
 //! - `replay` decides the records of a journal again;
 //! - `playground` runs a cluster in this process, for stock kubectl;
 //! - `example` prints the manifests of the playground's examples.
@@ -22,6 +23,7 @@ mod output;
 mod plan;
 #[cfg(feature = "playground")]
 mod playground;
+mod policy;
 mod replay;
 mod serve;
 mod settings;
@@ -54,6 +56,7 @@ struct Arguments {
 enum Command {
     Serve(Box<serve::Arguments>),
     Plan(plan::Arguments),
+    Policy(policy::Arguments),
     Replay(replay::Arguments),
     #[cfg(feature = "playground")]
     Playground(playground::Arguments),
@@ -94,6 +97,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
+        Command::Policy(arguments) => policy::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
         #[cfg(feature = "playground")]
         Command::Playground(arguments) => playground::run(&arguments),

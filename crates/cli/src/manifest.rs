@@ -46,7 +46,8 @@ pub(crate) fn read(paths: &[PathBuf], recursive: bool) -> Result<Vec<Manifest>> 
     Ok(manifests)
 }
 
-fn files(path: &Path, recursive: bool) -> Result<Vec<PathBuf>> {
+/// The files that a path means: itself, or the manifests in a folder.
+pub(crate) fn files(path: &Path, recursive: bool) -> Result<Vec<PathBuf>> {
     let unreadable = || format!("{} cannot be read", path.display());
     if !fs::metadata(path).with_context(unreadable)?.is_dir() {
         return Ok(vec![path.to_owned()]);

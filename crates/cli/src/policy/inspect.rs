@@ -1,0 +1,100 @@
+//! `bindery policy inspect`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use bindery_core::{ClaimFact, VolumeFact};
+use bindery_policy::{Matcher, Metadata};
+
+use super::module::ModuleArgument;
+use crate::output;
+
+/// Show what a policy reads and answers, and what it never sees.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    module: ModuleArgument,
+}
+
+/// Runs `bindery policy inspect`.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let path = arguments.module.path()?;
+    let size = fs::metadata(&path).with_context(|| format!("{} cannot be read", path.display()))?.len();
+    let matcher = arguments.module.load()?;
+    output::print(&text(&*matcher, &format!("{}, {size} bytes", path.display()))?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Everything about a policy, for people.
+fn text(matcher: &dyn Matcher, module: &str) -> Result<String> {
+    let metadata = matcher.metadata();
+    let mut text = format!("{} {}: {}\n", metadata.name, metadata.version, metadata.description);
+    writeln!(text, "module:  {module}")?;
+    writeln!(text, "digest:  {}", matcher.digest())?;
+    let scores = if metadata.scores { ", and scores them" } else { "" };
+    writeln!(text, "world:   matcher: it rejects volumes that could be newly given to a claim{scores}")?;
+    let claim = metadata.claim_facts.iter().map(claim_fact);
+    text += &list("reads of the claim", ["the request".to_owned()].into_iter().chain(claim));
+    let columns = metadata.columns.iter().map(volume_fact);
+    text += &list("reads of each volume", ["the capacity".to_owned()].into_iter().chain(columns));
+    let reasons = metadata.reasons.iter().map(|reason| format!("{}: {}", reason.name, reason.text));
+    text += &list("rejects volumes for these reasons", reasons);
+    text += &list("never sees", unseen(metadata).into_iter());
+    writeln!(text, "\nschema of the settings:\n{}", metadata.settings_schema.trim_end())?;
+    Ok(text)
+}
+
+fn list(title: &str, items: impl Iterator<Item = String>) -> String {
+    let items: String = items.map(|item| format!("- {item}\n")).collect();
+    if items.is_empty() { String::new() } else { format!("\n{title}:\n{items}") }
+}
+
+fn claim_fact(fact: &ClaimFact) -> String {
+    match fact {
+        ClaimFact::Namespace => "the namespace".to_owned(),
+        ClaimFact::Name => "the name".to_owned(),
+        ClaimFact::Label(key) => format!("label {key}"),
+        ClaimFact::Annotation(key) => format!("annotation {key}"),
+        ClaimFact::NamespaceLabel(key) => format!("label {key} of its namespace"),
+        ClaimFact::ClassParameter(key) => format!("parameter {key} of its class"),
+        ClaimFact::OwnerName => "the name of the StatefulSet or pod that it was made for".to_owned(),
+        ClaimFact::OwnerOrdinal => "the ordinal at the end of its name".to_owned(),
+    }
+}
+
+fn volume_fact(fact: &VolumeFact) -> String {
+    match fact {
+        VolumeFact::Label(key) => format!("label {key}"),
+        VolumeFact::Annotation(key) => format!("annotation {key}"),
+        VolumeFact::Topology(key) => format!("the value of {key} that its node affinity requires"),
+        VolumeFact::ClassName => "the class".to_owned(),
+        VolumeFact::Source => "the kind of its source".to_owned(),
+        VolumeFact::Driver => "the CSI driver".to_owned(),
+        VolumeFact::ReclaimPolicy => "the reclaim policy".to_owned(),
+    }
+}
+
+/// What a policy is not shown, of what authors may expect.
+fn unseen(metadata: &Metadata) -> Vec<String> {
+    let claims = [
+        (ClaimFact::Namespace, "the namespace of the claim"),
+        (ClaimFact::Name, "the name of the claim"),
+    ];
+    let volumes = [
+        (VolumeFact::ClassName, "the class of a volume"),
+        (VolumeFact::Driver, "the driver of a volume"),
+        (VolumeFact::ReclaimPolicy, "the reclaim policy of a volume"),
+    ];
+    let claims = claims.into_iter().filter(|(fact, _)| !metadata.claim_facts.contains(fact));
+    let volumes = volumes.into_iter().filter(|(fact, _)| !metadata.columns.contains(fact));
+    let undeclared = claims.map(|(_, what)| what).chain(volumes.map(|(_, what)| what));
+    let always = [
+        "any other label or annotation",
+        "names of volumes",
+        "volumes that name this claim in claimRef",
+        "pods, nodes, secrets, the time, files, the network",
+    ];
+    undeclared.chain(always).map(str::to_owned).collect()
+}

@@ -1,0 +1,137 @@
+//! `bindery policy test`.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use bindery_policy::{Matcher, SettingsSchema};
+
+use super::cases::{self, Answer, Case, File, Verdict};
+use super::{judge, module};
+use crate::output;
+
+/// Hold a policy against cases.
+///
+/// A case is YAML: the manifests of a claim and of volumes, and what the policy should say about each. Every
+/// case is asked with all volumes at a time, one by one, and in another order; verdicts must not differ. Exits
+/// with status 1 when a case fails.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    module: module::ModuleArgument,
+    /// Files and folders of cases. By default the folder `cases` beside the module.
+    #[arg(value_name = "CASES")]
+    cases: Vec<PathBuf>,
+    /// Write what the policy says into the cases, as what they expect. Comments in `expect` are lost.
+    #[arg(long)]
+    update: bool,
+}
+
+/// Runs `bindery policy test`.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let beside = [cases::folder_beside(&arguments.module.path()?)];
+    let files = cases::read(if arguments.cases.is_empty() { &beside } else { &arguments.cases })?;
+    let matcher = arguments.module.load()?;
+    let report = Report::new(&*matcher, &files)?;
+    if arguments.update {
+        for (file, answers) in files.iter().zip(&report.answers) {
+            file.update(answers)?;
+        }
+    }
+    output::print(&report.text)?;
+    Ok(if report.failed == 0 || arguments.update { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What came of the cases.
+struct Report {
+    text: String,
+    failed: usize,
+    /// What the policy said, case by case of each file.
+    answers: Vec<Vec<Answer>>,
+}
+
+impl Report {
+    fn new(matcher: &dyn Matcher, files: &[File]) -> Result<Self> {
+        let mut report = Self { text: String::new(), failed: 0, answers: Vec::new() };
+        let mut reached = Reached::default();
+        for file in files {
+            let mut answers = Vec::new();
+            for (line, case) in &file.cases {
+                let place = format!("{}:{line}: {}", file.path.display(), case.title);
+                let answer = judge::answer(matcher, case).with_context(|| place.clone())?;
+                let differences = differences(case.expect.as_ref(), &answer);
+                writeln!(report.text, "{} {place}", if differences.is_empty() { "ok    " } else { "failed" })?;
+                for difference in &differences {
+                    writeln!(report.text, "         {difference}")?;
+                }
+                report.failed += usize::from(!differences.is_empty());
+                reached.add(case, &answer);
+                answers.push(answer);
+            }
+            report.answers.push(answers);
+        }
+        let count: usize = report.answers.iter().map(Vec::len).sum();
+        report.text += &reached.missing(matcher)?;
+        writeln!(report.text, "{} of {count} cases passed", count - report.failed)?;
+        Ok(report)
+    }
+}
+
+/// What the cases have shown of a policy.
+#[derive(Default)]
+struct Reached {
+    reasons: BTreeSet<String>,
+    settings: BTreeSet<String>,
+}
+
+impl Reached {
+    fn add(&mut self, case: &Case, answer: &Answer) {
+        self.settings.extend(case.settings.keys().cloned());
+        let Answer::Judged { volumes, .. } = answer else { return };
+        self.reasons.extend(volumes.values().filter_map(|verdict| match verdict {
+            Verdict::Rejected(reason) => Some(reason.clone()),
+            Verdict::Allowed | Verdict::Score(_) => None,
+        }));
+    }
+
+    /// A line for the reasons and one for the settings that no case reaches.
+    fn missing(&self, matcher: &dyn Matcher) -> Result<String> {
+        let metadata = matcher.metadata();
+        let schema = SettingsSchema::parse(&metadata.settings_schema).map_err(anyhow::Error::msg)?;
+        let reasons = metadata.reasons.iter().map(|reason| &*reason.name);
+        let line = |what: &str, missing: Vec<&str>| match missing.as_slice() {
+            [] => String::new(),
+            _ => format!("no case {what} {}\n", missing.join(", ")),
+        };
+        Ok(line("rejects a volume for", reasons.filter(|name| !self.reasons.contains(*name)).collect())
+            + &line("sets", schema.names().filter(|name| !self.settings.contains(*name)).collect()))
+    }
+}
+
+/// How an answer differs from what was expected.
+fn differences(expected: Option<&Answer>, answer: &Answer) -> Vec<String> {
+    let Some(expected) = expected else {
+        return vec!["the case expects nothing; --update writes what the policy says".to_owned()];
+    };
+    if expected == answer {
+        return Vec::new();
+    }
+    let (
+        Answer::Judged { chosen: expected_chosen, volumes: expected_volumes },
+        Answer::Judged { chosen, volumes },
+    ) = (expected, answer)
+    else {
+        return vec![format!("expected {}, found {}", shown(&Some(expected)), shown(&Some(answer)))];
+    };
+    let names: BTreeSet<&String> = expected_volumes.keys().chain(volumes.keys()).collect();
+    let verdicts = names.into_iter().map(|name| (&**name, shown(&expected_volumes.get(name)), shown(&volumes.get(name))));
+    let chosen = ("chosen", shown(expected_chosen), shown(chosen));
+    let differ = verdicts.chain([chosen]).filter(|(_, expected, found)| expected != found);
+    differ.map(|(what, expected, found)| format!("{what}: expected {expected}, found {found}")).collect()
+}
+
+fn shown(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
