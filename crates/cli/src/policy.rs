@@ -6,6 +6,8 @@ mod judge;
 mod module;
 mod shown;
 mod test;
+#[cfg(test)]
+mod tests;
 
 use std::process::ExitCode;
 

@@ -21,7 +21,7 @@ const CONTEXT_BYTES: usize = 512;
 
 /// A matcher's verdict about a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// It may be taken: its score, 0 where the matcher does not score.
     Allowed(u32),
     /// It may not: the reason's place in [`Metadata::reasons`].

@@ -21,7 +21,7 @@ pub use document::{
     ObjectMeta, RECLAIM_POLICY,
 };
 pub use filtered::Filtered;
-pub use kept::Kept;
+pub use kept::{Kept, Verdict};
 pub use matcher::{
     Bound, Candidates, ClaimView, Matcher, Narrowing, PolicyFault, Requirement, SCORE_MAX, Verdicts,
 };

@@ -145,8 +145,12 @@ impl Verdicts {
         self.verdicts(metadata, rows).map(drop)
     }
 
-    /// The verdict of each row; see [`Verdicts::check`].
-    pub(crate) fn verdicts(&self, metadata: &Metadata, rows: usize) -> Result<Vec<Verdict>, PolicyFault> {
+    /// The verdict of each row.
+    ///
+    /// # Errors
+    ///
+    /// As [`Verdicts::check`].
+    pub fn verdicts(&self, metadata: &Metadata, rows: usize) -> Result<Vec<Verdict>, PolicyFault> {
         let scored = if metadata.scores { rows } else { 0 };
         for (what, found, wanted) in
             [("reasons", self.reasons.len(), rows), ("scores", self.scores.len(), scored)]

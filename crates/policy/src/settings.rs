@@ -75,8 +75,8 @@ impl SettingsSchema {
         let schema: Self =
             serde_json::from_str(text).map_err(|error| format!("the settings' schema: {error}"))?;
         match schema.kind {
-            Some(Kind::Object) => Ok(schema),
-            _ => Err("the settings' schema: its type must be object".to_owned()),
+            None | Some(Kind::Object) => Ok(schema),
+            Some(_) => Err("the settings' schema: its type must be object".to_owned()),
         }
     }
 
@@ -268,7 +268,7 @@ mod tests {
         for (schema, why) in [
             ("", "EOF"),
             ("true", "expected struct"),
-            ("{}", "its type must be object"),
+            (r#"{"type": "array"}"#, "its type must be object"),
             (r#"{"type": "object", "oneOf": []}"#, "unknown field `oneOf`"),
             (r#"{"type": "object", "properties": {"a": {"pattern": "(a*)*"}}}"#, "unknown field `pattern`"),
             (&"{\"items\":".repeat(200), "recursion limit"),

@@ -78,10 +78,9 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<File>> {
     let mut files = Vec::new();
     for path in paths {
         for path in manifest::files(path, false)? {
-            let name = path.display();
-            let text = fs::read_to_string(&path).with_context(|| format!("{name} cannot be read"))?;
-            let cases = parse(&text).with_context(|| name.to_string())?;
-            files.push(File { path, text, cases });
+            let text =
+                fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))?;
+            files.push(File::parse(path, text)?);
         }
     }
     if files.iter().all(|file| file.cases.is_empty()) {
@@ -90,42 +89,44 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<File>> {
     Ok(files)
 }
 
-fn parse(text: &str) -> Result<Vec<(usize, Case)>> {
-    let documents = yaml::documents(text).map_err(|why| anyhow!(why))?;
-    let case = |document: yaml::Document| {
-        let line = usize::try_from(document.line)?;
-        let case = serde_json::from_value(document.content);
-        Ok((line, case.with_context(|| format!("the case at line {line}"))?))
-    };
-    documents.into_iter().filter(|document| !document.content.is_null()).map(case).collect()
-}
-
 impl File {
-    /// Writes the file again, with what the policy says in each case as what is expected.
-    pub(crate) fn update(&self, answers: &[Answer]) -> Result<()> {
-        let text = updated(&self.text, self.cases.iter().map(|(line, _)| *line).zip(answers))?;
-        fs::write(&self.path, text).with_context(|| format!("{} cannot be written", self.path.display()))
+    pub(crate) fn parse(path: PathBuf, text: String) -> Result<Self> {
+        let name = path.display();
+        let documents = yaml::documents(&text).map_err(|why| anyhow!("{name}: {why}"))?;
+        let mut cases = Vec::new();
+        for yaml::Document { line, content } in documents {
+            if !content.is_null() {
+                let case = serde_json::from_value(content);
+                cases.push((
+                    usize::try_from(line)?,
+                    case.with_context(|| format!("{name}: the case at line {line}"))?,
+                ));
+            }
+        }
+        Ok(Self { path, text, cases })
     }
-}
 
-/// The text with other answers, each with the line on which its case begins.
-fn updated<'a>(text: &str, answers: impl Iterator<Item = (usize, &'a Answer)>) -> Result<String> {
-    let lines: Vec<&str> = text.lines().collect();
-    let mut written = Vec::new();
-    let mut kept = 0;
-    for (line, answer) in answers {
-        let after = lines[line..].iter().position(|line| line.starts_with("---"));
-        let end = after.map_or(lines.len(), |after| line + after);
-        let expect = lines[line..end].iter().position(|line| line.starts_with("expect:"));
-        let until = expect.map_or(end, |expect| line + expect);
-        written.extend(lines[kept..until].iter().map(|line| (*line).to_owned()));
-        let mut expected = Vec::new();
-        yaml::write(&mut expected, &BTreeMap::from([("expect", answer)]))?;
-        written.push(String::from_utf8(expected)?.trim_end().to_owned());
-        kept = end;
+    /// The text of the file, with other answers expected: one for each case.
+    pub(crate) fn updated(&self, answers: &[Answer]) -> Result<String> {
+        let lines: Vec<&str> = self.text.lines().collect();
+        let mut written = String::new();
+        let mut done = 0;
+        for ((line, _), answer) in self.cases.iter().zip(answers) {
+            let end_or = |mark: &str, end: usize| {
+                let found = lines[*line..end].iter().position(|line| line.starts_with(mark));
+                found.map_or(end, |found| line + found)
+            };
+            let end = end_or("---", lines.len());
+            let until = end_or("expect:", end);
+            written.extend(lines[done..until].iter().flat_map(|line| [line, "\n"]));
+            let mut expected = Vec::new();
+            yaml::write(&mut expected, &BTreeMap::from([("expect", answer)]))?;
+            written += str::from_utf8(&expected)?;
+            done = end;
+        }
+        written.extend(lines[done..].iter().flat_map(|line| [line, "\n"]));
+        Ok(written)
     }
-    written.extend(lines[kept..].iter().map(|line| (*line).to_owned()));
-    Ok(written.join("\n") + "\n")
 }
 
 /// The folder of the cases of a module, by default: `cases` beside it.

@@ -78,10 +78,8 @@ fn volume_fact(fact: &VolumeFact) -> String {
 
 /// What a policy is not shown, of what authors may expect.
 fn unseen(metadata: &Metadata) -> Vec<String> {
-    let claims = [
-        (ClaimFact::Namespace, "the namespace of the claim"),
-        (ClaimFact::Name, "the name of the claim"),
-    ];
+    let claims =
+        [(ClaimFact::Namespace, "the namespace of the claim"), (ClaimFact::Name, "the name of the claim")];
     let volumes = [
         (VolumeFact::ClassName, "the class of a volume"),
         (VolumeFact::Driver, "the driver of a volume"),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use anyhow::{Context as _, Result, bail};
-use bindery_policy::{ClaimView, Matcher, Narrowing, SCORE_MAX, SettingsSchema};
+use bindery_policy::{self as policy, ClaimView, Matcher, Narrowing, SettingsSchema};
 use serde_json::Value;
 
 use super::cases::{Answer, Case, Verdict};
@@ -84,25 +84,15 @@ impl Asked<'_> {
         let metadata = self.matcher.metadata();
         let candidates = shown::candidates(metadata, rows);
         let verdicts = self.matcher.judge(self.settings, self.claim, &candidates)?;
-        let scores = if metadata.scores { rows.len() } else { 0 };
-        if verdicts.reasons.len() != rows.len() || verdicts.scores.len() != scores {
-            bail!(
-                "judge was asked about {} volumes and answered {} reasons and {} scores",
-                rows.len(),
-                verdicts.reasons.len(),
-                verdicts.scores.len()
-            );
-        }
-        let verdict = |(place, row): (usize, &&Row)| {
-            let score = verdicts.scores.get(place).copied().unwrap_or_default();
-            let verdict = match verdicts.reasons[place].checked_sub(1) {
-                Some(reason) => self.rejected(reason)?,
-                None if score > SCORE_MAX => bail!("{} has score {score}; {SCORE_MAX} is the highest", row.name),
-                None => self.allowed(score),
+        let verdicts = verdicts.verdicts(metadata, rows.len())?;
+        let verdict = |(row, verdict): (&&Row, policy::Verdict)| {
+            let verdict = match verdict {
+                policy::Verdict::Allowed(score) => self.allowed(score),
+                policy::Verdict::Rejected(reason) => self.rejected(reason)?,
             };
             Ok((row.name.clone(), verdict))
         };
-        rows.iter().enumerate().map(verdict).collect()
+        rows.iter().zip(verdicts).map(verdict).collect()
     }
 
     fn allowed(&self, score: u32) -> Verdict {
@@ -123,8 +113,7 @@ impl Asked<'_> {
 fn rejection(narrowing: &Narrowing, row: &Row) -> Option<u32> {
     let unmet = narrowing.requirements.iter().find(|needed| {
         let value = row.columns.get(needed.column as usize).and_then(|value| value.as_deref());
-        let selector = bindery_core::Requirement { key: "".into(), operator: needed.operator, values: needed.values.clone() };
-        !selector.matches(value)
+        !needed.operator.matches(&needed.values, value)
     });
     let too_large = narrowing.at_most.as_ref().filter(|bound| row.capacity > bound.quantity);
     unmet.map(|needed| needed.reason).or(too_large.map(|bound| bound.reason))

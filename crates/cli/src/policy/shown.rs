@@ -49,7 +49,8 @@ pub(crate) fn candidates(metadata: &Metadata, rows: &[&Row]) -> Candidates {
         u32::try_from(place + 1).unwrap_or(u32::MAX)
     };
     let columns = 0..metadata.columns.len();
-    let columns = columns.map(|column| rows.iter().map(|row| place(&row.columns[column])).collect()).collect();
+    let columns =
+        columns.map(|column| rows.iter().map(|row| place(&row.columns[column])).collect()).collect();
     Candidates {
         whole: rows.iter().map(|row| row.capacity.whole).collect(),
         nanos: rows.iter().map(|row| row.capacity.nanos).collect(),
@@ -96,7 +97,9 @@ fn column(fact: &VolumeFact, volume: &Value) -> Option<Text> {
         VolumeFact::Topology(key) => topology(key, &spec["nodeAffinity"]["required"]["nodeSelectorTerms"]),
         VolumeFact::ClassName => Some(spec["storageClassName"].as_str().unwrap_or_default().into()),
         VolumeFact::Source => {
-            let is_source = |name: &&String| name.as_str() != "capacity" && name.as_str() != "nodeAffinity" && name.as_str() != "claimRef";
+            let is_source = |name: &&String| {
+                name.as_str() != "capacity" && name.as_str() != "nodeAffinity" && name.as_str() != "claimRef"
+            };
             let fields = spec.as_object()?.iter();
             let mut objects = fields.filter(|(_, value)| value.is_object()).map(|(name, _)| name);
             objects.find(is_source).map(|name| name.as_str().into())

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -37,7 +38,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let report = Report::new(&*matcher, &files)?;
     if arguments.update {
         for (file, answers) in files.iter().zip(&report.answers) {
-            file.update(answers)?;
+            fs::write(&file.path, file.updated(answers)?)
+                .with_context(|| format!("{} cannot be written", file.path.display()))?;
         }
     }
     output::print(&report.text)?;
@@ -45,15 +47,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// What came of the cases.
-struct Report {
-    text: String,
-    failed: usize,
+pub(super) struct Report {
+    pub(super) text: String,
+    pub(super) failed: usize,
     /// What the policy said, case by case of each file.
-    answers: Vec<Vec<Answer>>,
+    pub(super) answers: Vec<Vec<Answer>>,
 }
 
 impl Report {
-    fn new(matcher: &dyn Matcher, files: &[File]) -> Result<Self> {
+    pub(super) fn new(matcher: &dyn Matcher, files: &[File]) -> Result<Self> {
         let mut report = Self { text: String::new(), failed: 0, answers: Vec::new() };
         let mut reached = Reached::default();
         for file in files {
@@ -62,7 +64,11 @@ impl Report {
                 let place = format!("{}:{line}: {}", file.path.display(), case.title);
                 let answer = judge::answer(matcher, case).with_context(|| place.clone())?;
                 let differences = differences(case.expect.as_ref(), &answer);
-                writeln!(report.text, "{} {place}", if differences.is_empty() { "ok    " } else { "failed" })?;
+                writeln!(
+                    report.text,
+                    "{} {place}",
+                    if differences.is_empty() { "ok    " } else { "failed" }
+                )?;
                 for difference in &differences {
                     writeln!(report.text, "         {difference}")?;
                 }
@@ -126,7 +132,9 @@ fn differences(expected: Option<&Answer>, answer: &Answer) -> Vec<String> {
         return vec![format!("expected {}, found {}", shown(&Some(expected)), shown(&Some(answer)))];
     };
     let names: BTreeSet<&String> = expected_volumes.keys().chain(volumes.keys()).collect();
-    let verdicts = names.into_iter().map(|name| (&**name, shown(&expected_volumes.get(name)), shown(&volumes.get(name))));
+    let verdicts = names
+        .into_iter()
+        .map(|name| (&**name, shown(&expected_volumes.get(name)), shown(&volumes.get(name))));
     let chosen = ("chosen", shown(expected_chosen), shown(chosen));
     let differ = verdicts.chain([chosen]).filter(|(_, expected, found)| expected != found);
     differ.map(|(what, expected, found)| format!("{what}: expected {expected}, found {found}")).collect()
