@@ -101,11 +101,10 @@ impl SettingsSchema {
         match value {
             Value::Object(object) => self.check_properties(path, object),
             Value::Array(list) => {
-                let each = self
-                    .items
-                    .iter()
-                    .flat_map(|items| list.iter().enumerate().map(move |item| (items, item)));
-                each.map(|(items, (place, item))| items.check_at(&format!("{path}[{place}]"), item)).collect()
+                let each = self.items.iter().flat_map(|schema| list.iter().map(move |item| (schema, item)));
+                each.zip(0..).try_for_each(|((schema, item), place)| {
+                    schema.check_at(&format!("{path}[{place}]"), item)
+                })
             }
             _ => Ok(()),
         }
