@@ -12,7 +12,8 @@ const BUILTIN: &str = "builtin:";
 
 #[derive(clap::Args)]
 pub(crate) struct ModuleArgument {
-    /// The policy: the file of a component, or `builtin:NAME` for one that ships, such as `builtin:same-zone`.
+    /// The policy: the file of a component, or `builtin:NAME` for one that ships, such as
+    /// `builtin:same-zone`.
     #[arg(value_name = "builtin:NAME|FILE")]
     module: String,
     /// The folder of the policies that ship. By default `policies` beside this program.

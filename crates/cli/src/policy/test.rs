@@ -15,9 +15,9 @@ use crate::output;
 
 /// Hold a policy against cases.
 ///
-/// A case is YAML: the manifests of a claim and of volumes, and what the policy should say about each. Every
-/// case is asked with all volumes at a time, one by one, and in another order; verdicts must not differ. Exits
-/// with status 1 when a case fails.
+/// A case is YAML: the manifests of a claim and of volumes, and what the policy should say about each volume.
+/// Every case is asked with all volumes at a time, one by one, and in another order; verdicts must not
+/// differ. Exits with status 1 when a case fails.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]

@@ -133,8 +133,8 @@ fn a_policy_that_breaks_the_contract_is_told_with_the_case() {
                 reasons: vec![u32::from(rows.whole.len() > 1) * 2; rows.whole.len()],
                 scores: vec![],
             },
-            "the verdict of here depends on the rows beside it: Rejected(\"full\"), and Allowed when asked one \
-             by one",
+            "the verdict of here depends on the rows beside it: Rejected(\"full\"), and Allowed when asked \
+             one by one",
         ),
         (
             |rows| Verdicts {
