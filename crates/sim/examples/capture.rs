@@ -1,17 +1,17 @@
-//! Records discovery, table columns and OpenAPI documents of a real API server, cut to the resources that the
-//! simulator serves.
+//! Records discovery, table columns and OpenAPI documents of a real API server, cut to the resources that
+//! the simulator serves. Starts an empty server, with the programs in `BINDERY_ETCD` and
+//! `BINDERY_KUBE_APISERVER`.
 //!
 //! ```sh
-//! KUBECONFIG=FILE cargo run -p bindery-sim --example capture -- crates/sim/data
+//! cargo run -p bindery-sim --example capture -- crates/sim/data
 //! ```
-//!
-//! The cluster of that kubeconfig must run the version of Kubernetes that the simulator follows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::io::Write;
 use std::path::Path;
 
+use bindery_cluster::{ControlPlane, Manager, Programs};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use kube::Client;
@@ -23,11 +23,12 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
 /// Group-version paths, with the resources (subresources after a slash) that are served.
-const SERVED: [(&str, &[&str]); 4] = [
+const SERVED: [(&str, &[&str]); 7] = [
     (
         "api/v1",
         &[
             "configmaps",
+            "endpoints",
             "events",
             "namespaces",
             "namespaces/finalize",
@@ -44,9 +45,14 @@ const SERVED: [(&str, &[&str]); 4] = [
             "pods/status",
             "secrets",
             "serviceaccounts",
+            "services",
+            "services/status",
         ],
     ),
+    ("apis/apps/v1", &["deployments", "deployments/status", "statefulsets", "statefulsets/status"]),
+    ("apis/authorization.k8s.io/v1", &["selfsubjectaccessreviews", "selfsubjectrulesreviews"]),
     ("apis/coordination.k8s.io/v1", &["leases"]),
+    ("apis/discovery.k8s.io/v1", &["endpointslices"]),
     ("apis/events.k8s.io/v1", &["events"]),
     (
         "apis/storage.k8s.io/v1",
@@ -66,7 +72,8 @@ const SERVED: [(&str, &[&str]); 4] = [
 async fn main() -> Result<()> {
     let folder = std::env::args().nth(1).ok_or("usage: capture FOLDER")?;
     let folder = Path::new(&folder);
-    let client = Client::try_default().await?;
+    let plane = ControlPlane::start(Programs::from_env()?, Manager::Off).await?;
+    let client = plane.client_without_retries().await?;
     let discovery = discovery(&client).await?;
     std::fs::write(folder.join("discovery.json"), serde_json::to_vec(&discovery)?)?;
     let columns = columns(&client).await?;
@@ -159,7 +166,9 @@ async fn aggregated(client: &Client, root: &str) -> Result<Value> {
 async fn columns(client: &Client) -> Result<Value> {
     let mut columns = BTreeMap::new();
     for (path, resources) in SERVED {
-        for resource in resources.iter().filter(|resource| !resource.contains('/')) {
+        for resource in
+            resources.iter().filter(|resource| !resource.contains('/') && !path.contains("authorization"))
+        {
             let table = get(client, &format!("/{path}/{resource}?limit=1"), TABLE).await?;
             columns.insert(format!("{path}/{resource}"), table["columnDefinitions"].clone());
         }

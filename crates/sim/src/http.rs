@@ -5,7 +5,7 @@
 
 pub(crate) mod accept;
 mod discovery;
-mod openapi;
+pub(crate) mod openapi;
 mod origin;
 pub(crate) mod receive;
 pub(crate) mod route;
@@ -106,10 +106,10 @@ impl SimService {
         let query = head.uri.query().unwrap_or("");
         let error = match route(&head.method, head.uri.path(), query) {
             Route::Resource(call) => {
-                let content_type = head.headers.get(header::CONTENT_TYPE);
-                let content_type =
-                    content_type.and_then(|value| value.to_str().ok()).unwrap_or("").to_owned();
-                return self.resource(Call { content_type, body, ..call }, &head.headers).await;
+                let text = |name| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
+                let content_type = text(header::CONTENT_TYPE).to_owned();
+                let user_agent = text(header::USER_AGENT).to_owned();
+                return self.resource(Call { content_type, user_agent, body, ..call }, &head.headers).await;
             }
             Route::Other(path) => {
                 return Ok(discovery::answer(&head.method, &path, &Query::parse(query), &head.headers));

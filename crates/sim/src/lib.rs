@@ -1,9 +1,10 @@
 //! An in-process Kubernetes API for the kinds that Bindery uses, with faults, on a virtual clock.
 //!
-//! A [`Sim`] holds volumes, claims, classes, pods, nodes, namespaces, events, leases and CSI objects, and
-//! answers requests as kube-apiserver 1.36 does: resource versions and conflicts, watches with bookmarks and
-//! expiry, paging, finalizers and graceful deletion, status subresources, three kinds of patch, validation,
-//! tables, discovery and OpenAPI. There are two ways in, which share all code behind them:
+//! A [`Sim`] holds volumes, claims, classes, pods, nodes, namespaces, events, leases and CSI objects; it
+//! also stores services and workloads, and runs none. It answers requests as kube-apiserver 1.36 does:
+//! resource versions and conflicts, watches with bookmarks and expiry, paging, finalizers and graceful
+//! deletion, status subresources, patches, server-side apply, validation, tables, discovery and OpenAPI.
+//! There are two ways in, which share all code behind them:
 //!
 //! - [`Sim::service`] is a tower service that replaces the connection of a `kube::Client`;
 //! - [`Sim::serve`] answers HTTP/1.1 and HTTP/2 on a socket, for `kubectl`.
@@ -13,9 +14,10 @@
 //! [`Sim::seed`], [`Sim::put`] and [`Sim::remove`], which stand for earlier writes and for other actors, are
 //! not.
 //!
-//! *Absences*: no authentication and authorisation, no server-side apply (answered with 415), no garbage
-//! collection by owner references, no `managedFields`. The last of duplicate fields counts, regardless of
-//! `fieldValidation`. Refusals have no warnings. Unknown fields of deletion options are ignored.
+//! *Absences*: no authentication and authorisation, no garbage collection by owner references, no
+//! `managedFields` before the first server-side apply of an object. The last of duplicate fields counts,
+//! regardless of `fieldValidation`. Refusals have no warnings. Unknown fields of deletion options are
+//! ignored.
 //!
 //! *Structure*: a request passes `http` (route, faults, form of the answer), `verbs` (decoding, defaults,
 //! admission), `validate`, `storage`, and `watch` for its readers.
@@ -37,6 +39,7 @@ mod clock;
 mod controllers;
 mod faults;
 mod field;
+mod fields;
 mod http;
 mod object;
 mod protobuf;

@@ -23,6 +23,8 @@ pub(crate) struct Resource {
     pub(crate) generation: bool,
     /// Whether a deletion is answered with the deleted object instead of a Status.
     pub(crate) delete_returns_object: bool,
+    /// Whether something of a real cluster runs the object, and nothing does here.
+    pub(crate) not_run: bool,
 }
 
 /// The only served version of each group.
@@ -35,13 +37,18 @@ pub(crate) const CLASS: &str = "StorageClass";
 pub(crate) const POD: &str = "Pod";
 pub(crate) const NAMESPACE: &str = "Namespace";
 pub(crate) const EVENT: &str = "Event";
+pub(crate) const STATEFUL_SET: &str = "StatefulSet";
 
+/// The group of access reviews, which are answered and not stored.
+pub(crate) const AUTHORIZATION: &str = "authorization.k8s.io";
+pub(crate) const APPS: &str = "apps";
+const DISCOVERY: &str = "discovery.k8s.io";
 const COORDINATION: &str = "coordination.k8s.io";
 const EVENTS: &str = "events.k8s.io";
 const STORAGE: &str = "storage.k8s.io";
 
 /// Groups in the order of discovery, without the core group.
-pub(crate) const GROUPS: [&str; 3] = [EVENTS, STORAGE, COORDINATION];
+pub(crate) const GROUPS: [&str; 6] = [APPS, EVENTS, AUTHORIZATION, STORAGE, COORDINATION, DISCOVERY];
 
 const fn cluster(group: &'static str, plural: &'static str, kind: &'static str) -> Resource {
     Resource {
@@ -55,6 +62,7 @@ const fn cluster(group: &'static str, plural: &'static str, kind: &'static str) 
         graceful: false,
         generation: false,
         delete_returns_object: false,
+        not_run: false,
     }
 }
 
@@ -66,8 +74,12 @@ const fn storage(plural: &'static str, kind: &'static str) -> Resource {
     Resource { delete_returns_object: true, ..cluster(STORAGE, plural, kind) }
 }
 
+const fn workload(plural: &'static str, kind: &'static str) -> Resource {
+    Resource { has_status: true, generation: true, not_run: true, ..namespaced(APPS, plural, kind) }
+}
+
 /// The table, in the order in which the end of a namespace deletes objects.
-pub(crate) static RESOURCES: [Resource; 17] = [
+pub(crate) static RESOURCES: [Resource; 24] = [
     Resource { has_status: true, delete_returns_object: true, ..cluster("", "persistentvolumes", VOLUME) },
     Resource {
         has_status: true,
@@ -106,6 +118,18 @@ pub(crate) static RESOURCES: [Resource; 17] = [
     },
     Resource { delete_returns_object: true, ..namespaced("", "serviceaccounts", "ServiceAccount") },
     namespaced("", "secrets", "Secret"),
+    Resource {
+        has_status: true,
+        delete_returns_object: true,
+        not_run: true,
+        ..namespaced("", "services", "Service")
+    },
+    namespaced("", "endpoints", "Endpoints"),
+    namespaced(DISCOVERY, "endpointslices", "EndpointSlice"),
+    workload("deployments", "Deployment"),
+    workload("statefulsets", STATEFUL_SET),
+    cluster(AUTHORIZATION, "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
+    cluster(AUTHORIZATION, "selfsubjectrulesreviews", "SelfSubjectRulesReview"),
 ];
 
 impl Resource {

@@ -93,6 +93,9 @@ pub(crate) fn warnings(resource: &Resource, value: &Value) -> Vec<String> {
     match resource.kind {
         VOLUME => volume::warnings(value),
         CLAIM => claim::warnings(value),
+        kind if resource.not_run => {
+            vec![format!("the simulator stores this {kind}, and nothing runs it")]
+        }
         _ => Vec::new(),
     }
 }

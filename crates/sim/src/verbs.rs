@@ -28,6 +28,9 @@ use crate::storage::Key;
 /// The largest object as stored: etcd's default for one request.
 const OBJECT_BYTES_MAX: usize = 1024 * 1024 * 3 / 2;
 
+/// The most bytes of the name of a field manager.
+const MANAGER_BYTES_MAX: usize = 128;
+
 /// The answer to an accepted request.
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -87,6 +90,16 @@ fn check_options(call: &Call) -> ApiResult<()> {
         _ => return Ok(()),
     };
     let mut errors = FieldErrors::default();
+    let manager = call.query.get("fieldManager");
+    if call.is_apply() && manager.is_empty() {
+        errors.required("fieldManager", "is required for apply patch");
+    }
+    if !call.is_apply() && call.verb == Verb::Patch && call.query.has("force") {
+        errors.forbidden("force", "may not be specified for non-apply patch");
+    }
+    if manager.len() > MANAGER_BYTES_MAX {
+        errors.too_long("fieldManager", MANAGER_BYTES_MAX);
+    }
     check_dry_run(&mut errors, &call.query.all("dryRun").collect::<Vec<_>>());
     let directive = call.query.get("fieldValidation");
     errors.one_of("fieldValidation", directive, &["", "Ignore", "Strict", "Warn"]);

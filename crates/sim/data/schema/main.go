@@ -9,8 +9,11 @@ import (
 	"reflect"
 	"strings"
 
+	apps "k8s.io/api/apps/v1"
+	authorization "k8s.io/api/authorization/v1"
 	coordination "k8s.io/api/coordination/v1"
 	core "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
 	events "k8s.io/api/events/v1"
 	storage "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -38,24 +41,31 @@ var leaves = map[reflect.Type]string{
 func main() {
 	kinds := map[string]string{}
 	for gvk, object := range map[string]any{
-		"v1/PersistentVolume":            core.PersistentVolume{},
-		"v1/PersistentVolumeClaim":       core.PersistentVolumeClaim{},
-		"v1/Pod":                         core.Pod{},
-		"v1/Node":                        core.Node{},
-		"v1/Namespace":                   core.Namespace{},
-		"v1/Event":                       core.Event{},
-		"v1/ServiceAccount":              core.ServiceAccount{},
-		"v1/ConfigMap":                   core.ConfigMap{},
-		"v1/Secret":                      core.Secret{},
-		"events.k8s.io/v1/Event":         events.Event{},
-		"storage.k8s.io/v1/StorageClass": storage.StorageClass{},
-		"storage.k8s.io/v1/VolumeAttributesClass": storage.VolumeAttributesClass{},
-		"storage.k8s.io/v1/CSIDriver":             storage.CSIDriver{},
-		"storage.k8s.io/v1/CSINode":               storage.CSINode{},
-		"storage.k8s.io/v1/CSIStorageCapacity":    storage.CSIStorageCapacity{},
-		"storage.k8s.io/v1/VolumeAttachment":      storage.VolumeAttachment{},
-		"coordination.k8s.io/v1/Lease":            coordination.Lease{},
-		"v1/DeleteOptions":                        meta.DeleteOptions{},
+		"v1/PersistentVolume":               core.PersistentVolume{},
+		"v1/PersistentVolumeClaim":          core.PersistentVolumeClaim{},
+		"v1/Pod":                            core.Pod{},
+		"v1/Node":                           core.Node{},
+		"v1/Namespace":                      core.Namespace{},
+		"v1/Event":                          core.Event{},
+		"v1/ServiceAccount":                 core.ServiceAccount{},
+		"v1/ConfigMap":                      core.ConfigMap{},
+		"v1/Secret":                         core.Secret{},
+		"v1/Service":                        core.Service{},
+		"v1/Endpoints":                      core.Endpoints{},
+		"apps/v1/Deployment":                apps.Deployment{},
+		"apps/v1/StatefulSet":               apps.StatefulSet{},
+		"discovery.k8s.io/v1/EndpointSlice": discovery.EndpointSlice{},
+		"authorization.k8s.io/v1/SelfSubjectAccessReview": authorization.SelfSubjectAccessReview{},
+		"authorization.k8s.io/v1/SelfSubjectRulesReview":  authorization.SelfSubjectRulesReview{},
+		"events.k8s.io/v1/Event":                          events.Event{},
+		"storage.k8s.io/v1/StorageClass":                  storage.StorageClass{},
+		"storage.k8s.io/v1/VolumeAttributesClass":         storage.VolumeAttributesClass{},
+		"storage.k8s.io/v1/CSIDriver":                     storage.CSIDriver{},
+		"storage.k8s.io/v1/CSINode":                       storage.CSINode{},
+		"storage.k8s.io/v1/CSIStorageCapacity":            storage.CSIStorageCapacity{},
+		"storage.k8s.io/v1/VolumeAttachment":              storage.VolumeAttachment{},
+		"coordination.k8s.io/v1/Lease":                    coordination.Lease{},
+		"v1/DeleteOptions":                                meta.DeleteOptions{},
 	} {
 		kinds[gvk] = structure(reflect.TypeOf(object))
 	}

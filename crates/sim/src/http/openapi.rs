@@ -4,18 +4,35 @@
 //! kubectl requests version 2 before it creates an object that version 3 does not describe: a `List`, or a
 //! kind that is not served. It leaves the validation of objects without a description to the server.
 
+use std::collections::HashMap;
 use std::io::Read;
+use std::sync::LazyLock;
 
 use flate2::read::GzDecoder;
 use serde_json::{Map, Value, json};
 
+use crate::registry::{Resource, VERSION};
+
 /// The path of each group and version, and its compressed document.
-static DOCUMENTS: [(&str, &[u8]); 4] = [
+static DOCUMENTS: [(&str, &[u8]); 7] = [
     ("api/v1", include_bytes!("../../data/openapi-api.json.gz")),
+    ("apis/apps/v1", include_bytes!("../../data/openapi-apps.json.gz")),
+    ("apis/authorization.k8s.io/v1", include_bytes!("../../data/openapi-authorization.k8s.io.json.gz")),
     ("apis/coordination.k8s.io/v1", include_bytes!("../../data/openapi-coordination.k8s.io.json.gz")),
+    ("apis/discovery.k8s.io/v1", include_bytes!("../../data/openapi-discovery.k8s.io.json.gz")),
     ("apis/events.k8s.io/v1", include_bytes!("../../data/openapi-events.k8s.io.json.gz")),
     ("apis/storage.k8s.io/v1", include_bytes!("../../data/openapi-storage.k8s.io.json.gz")),
 ];
+
+/// The definitions of all documents by name.
+static DEFINITIONS: LazyLock<HashMap<String, Value>> = LazyLock::new(|| {
+    let schemas = |(path, _): (&str, _)| {
+        let document: Value = serde_json::from_slice(&document(path)?).ok()?;
+        serde_json::from_value::<HashMap<String, Value>>(document.get("components")?.get("schemas")?.clone())
+            .ok()
+    };
+    DOCUMENTS.into_iter().filter_map(schemas).flatten().collect()
+});
 
 /// The media type of OpenAPI v2 in protobuf.
 pub(crate) const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
@@ -49,6 +66,18 @@ fn hash(bytes: &[u8]) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
+/// The definition of a kind.
+pub(crate) fn definition(resource: &Resource) -> Option<&'static Value> {
+    let kind = json!({"group": resource.group, "kind": resource.kind, "version": VERSION});
+    let defines = |definition: &&Value| definition["x-kubernetes-group-version-kind"][0] == kind;
+    DEFINITIONS.values().find(defines)
+}
+
+/// The definition that a `$ref` names.
+pub(crate) fn referenced(reference: &str) -> Option<&'static Value> {
+    DEFINITIONS.get(reference.rsplit('/').next()?)
+}
+
 /// One document.
 pub(crate) fn document(path: &str) -> Option<Vec<u8>> {
     let (_, compressed) = DOCUMENTS.iter().find(|(known, _)| *known == path)?;
@@ -72,6 +101,6 @@ mod tests {
             let document: Value = serde_json::from_slice(&document(path).unwrap()).unwrap();
             assert!(document["components"]["schemas"].get(definition).is_some(), "{path}");
         }
-        assert!(document("apis/apps/v1").is_none());
+        assert!(document("apis/batch/v1").is_none());
     }
 }

@@ -117,13 +117,42 @@ pub(crate) struct Call {
     pub(crate) query: Query,
     /// The Content-Type header, or "".
     pub(crate) content_type: String,
+    /// The User-Agent header, or "".
+    pub(crate) user_agent: String,
     pub(crate) body: Bytes,
 }
 
 impl Call {
+    /// A request to a collection, without a query and a body.
+    pub(crate) fn new(verb: Verb, resource: &'static Resource, namespace: &str) -> Self {
+        Call {
+            verb,
+            resource,
+            namespace: namespace.to_owned(),
+            name: String::new(),
+            subresource: String::new(),
+            query: Query::default(),
+            content_type: String::new(),
+            user_agent: String::new(),
+            body: Bytes::new(),
+        }
+    }
+
     /// The media type of the body without parameters, or "".
     pub(crate) fn media_type(&self) -> &str {
         self.content_type.split(';').next().unwrap_or("").trim()
+    }
+
+    /// Whether the request is a server-side apply.
+    pub(crate) fn is_apply(&self) -> bool {
+        self.verb == Verb::Patch && self.media_type() == "application/apply-patch+yaml"
+    }
+
+    /// The manager of the fields that the request writes: by default the name of the program.
+    pub(crate) fn manager(&self) -> &str {
+        let program = self.user_agent.split('/').next();
+        let named = [Some(self.query.get("fieldManager")), program];
+        named.into_iter().flatten().find(|name| !name.is_empty()).unwrap_or("unknown")
     }
 
     /// Whether the request must not store anything.
@@ -191,18 +220,16 @@ pub(crate) fn route(method: &Method, path: &str, query: &str) -> Route {
     }
     let query = Query::parse(query);
     let watching = deprecated_watch || query.flag("watch");
-    let Some(verb) = verb(method, plural, name, all_namespaces, watching, subresource) else {
+    let reviews = group == registry::AUTHORIZATION;
+    let verb = verb(method, plural, name, all_namespaces, watching, subresource);
+    let Some(verb) = verb.filter(|verb| !reviews || *verb == Verb::Create) else {
         return Route::MethodNotAllowed;
     };
     Route::Resource(Call {
-        verb,
-        resource,
-        namespace: namespace.to_owned(),
         name: name.to_owned(),
         subresource: subresource.to_owned(),
         query,
-        content_type: String::new(),
-        body: Bytes::new(),
+        ..Call::new(verb, resource, namespace)
     })
 }
 
@@ -288,8 +315,9 @@ mod tests {
             ("HEAD", "/api/v1/persistentvolumes/a", "405"),
             ("GET", "/api/v1", "other api/v1"),
             ("GET", "/api/v1/namespaces/d/persistentvolumes", "404"),
-            ("GET", "/api/v1/services", "404"),
-            ("GET", "/apis/apps/v1/deployments", "other apis/apps/v1/deployments"),
+            ("GET", "/api/v1/replicationcontrollers", "404"),
+            ("GET", "/apis/batch/v1/jobs", "other apis/batch/v1/jobs"),
+            ("GET", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "405"),
             ("GET", "/api/v1/persistentvolumes/a/scale", "404"),
             ("GET", "/api/v1/namespaces/d/pods/p/log", "kubelet p"),
         ] {

@@ -2,6 +2,7 @@
 
 mod age;
 mod pod;
+mod workload;
 
 use std::sync::LazyLock;
 
@@ -126,12 +127,23 @@ fn cells(resource: &Resource, object: &Value, clock: &Clock) -> Value {
             flag(object, "/status/attached"),
             age,
         ]),
+        "Deployment" => workload::deployment(object, &age),
+        "StatefulSet" => workload::stateful_set(object, &age),
+        "Service" => workload::service(object, &age),
+        "Endpoints" => workload::endpoints(object, &age),
+        "EndpointSlice" => workload::endpoint_slice(object, &age),
         _ => json!([name, age]),
     }
 }
 
 fn or<'a>(text: &'a str, otherwise: &'a str) -> &'a str {
     if text.is_empty() { otherwise } else { text }
+}
+
+/// Texts with commas between them, or `<none>`.
+fn phrase(texts: impl Iterator<Item = String>) -> String {
+    let joined = texts.collect::<Vec<_>>().join(",");
+    if joined.is_empty() { "<none>".to_owned() } else { joined }
 }
 
 fn flag(object: &Value, pointer: &str) -> bool {
@@ -316,12 +328,12 @@ fn event(event: &Value, clock: &Clock) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::RESOURCES;
+    use crate::registry::{AUTHORIZATION, RESOURCES};
 
     #[test]
     fn the_row_of_each_kind_has_a_cell_for_each_column() {
         let clock = Clock::default();
-        for resource in &RESOURCES {
+        for resource in RESOURCES.iter().filter(|resource| resource.group != AUTHORIZATION) {
             let object = json!({"metadata": {"name": "x", "creationTimestamp": "2025-12-31T23:00:00Z"}});
             let table = table(resource, &object, Include::Metadata, Header::With, &clock);
             let columns = table["columnDefinitions"].as_array().unwrap().len();

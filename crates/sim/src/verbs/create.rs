@@ -1,6 +1,6 @@
 //! POST.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::events::{to_stored, to_view};
 use super::{Answer, admission, body, check_size, defaults, pods};
@@ -19,9 +19,26 @@ pub(super) fn create(state: &mut State, call: &Call) -> ApiResult<Answer> {
     }
     let mut warnings = Vec::new();
     let mut value = body::read_and_decode(call, &mut warnings)?;
+    if call.resource.group == registry::AUTHORIZATION {
+        return Ok(Answer { code: 201, body: review(value), warnings });
+    }
     body::check_namespace(call, &mut value)?;
     let created = insert(state, call, value, &mut warnings)?;
     Ok(Answer { code: 201, body: created, warnings })
+}
+
+/// Answers a review of access: everything is allowed.
+fn review(mut review: Value) -> Value {
+    const WHY: &str = "the simulator has no RBAC: everything is allowed";
+    review["status"] = match review["kind"].as_str() {
+        Some("SelfSubjectRulesReview") => json!({
+            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+            "incomplete": false,
+        }),
+        _ => json!({"allowed": true, "reason": WHY}),
+    };
+    review
 }
 
 /// Creates a decoded object. Generates a missing name.
@@ -56,7 +73,7 @@ fn insert_named(
     warnings: &mut Vec<String>,
 ) -> ApiResult<Value> {
     let resource = call.resource;
-    if !object::resource_version(&value).is_empty() {
+    if !object::resource_version(&value).is_empty() && !call.is_apply() {
         // The real server does not foresee this error of its storage, so the Status has no reason.
         return Err(ApiError::new(500, "", "resourceVersion should not be set on objects to be created"));
     }
@@ -68,10 +85,13 @@ fn insert_named(
     let metadata = object::meta_mut(&mut value);
     metadata.insert("uid".to_owned(), uid.into());
     metadata.insert("creationTimestamp".to_owned(), now.into());
-    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"] {
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
         metadata.remove(field);
     }
-    if resource.kind == registry::POD {
+    if !call.is_apply() {
+        metadata.remove("managedFields");
+    }
+    if resource.kind == registry::POD || resource.group == registry::APPS {
         metadata.insert("generation".to_owned(), 1.into());
     }
     if state.strategies {

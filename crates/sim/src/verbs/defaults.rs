@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::clock::Clock;
 use crate::object::{self, child_mut, copy_field};
-use crate::registry::{CLAIM, EVENT, NAMESPACE, POD, Resource, VOLUME};
+use crate::registry::{APPS, CLAIM, EVENT, NAMESPACE, POD, Resource, VOLUME};
 
 /// The fixed defaults of each kind. Missing objects are added, except for fields that begin with `?`.
 static DEFAULTS: LazyLock<Value> = LazyLock::new(|| {
@@ -22,6 +22,21 @@ pub(super) fn apply(resource: &Resource, value: &mut Value) {
     match resource.kind {
         VOLUME => fill(&mut value["spec"], &DEFAULTS["volume source"]),
         POD => pod(&mut value["spec"]),
+        _ if resource.group == APPS => {
+            fill(&mut value["spec"]["template"], &DEFAULTS[POD]);
+            copy_field(&Value::Null, &mut value["spec"]["template"], "status");
+            pod(&mut value["spec"]["template"]["spec"]);
+            for claim in children(&mut value["spec"], "volumeClaimTemplates") {
+                fill(claim, &DEFAULTS[CLAIM]);
+            }
+        }
+        "Service" => {
+            for port in children(&mut value["spec"], "ports") {
+                let target = port["port"].clone();
+                fill(port, &DEFAULTS["port"]);
+                fill(port, &json!({"targetPort": target}));
+            }
+        }
         NAMESPACE if !object::name(value).is_empty() => {
             let name = object::name(value).to_owned();
             child_mut(value, "metadata");
@@ -52,14 +67,22 @@ fn fill(object: &mut Value, defaults: &Value) {
     }
 }
 
+/// The items of a list.
+fn children<'v>(object: &'v mut Value, field: &str) -> impl Iterator<Item = &'v mut Value> {
+    object.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten()
+}
+
 fn pod(spec: &mut Value) {
     for field in ["containers", "initContainers"] {
-        for container in spec.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten() {
+        for container in children(spec, field) {
             fill(container, &json!({"imagePullPolicy": pull_policy(object::text(container, "/image"))}));
             fill(container, &DEFAULTS["container"]);
+            for port in children(container, "ports") {
+                fill(port, &DEFAULTS["port"]);
+            }
         }
     }
-    for volume in spec.get_mut("volumes").and_then(Value::as_array_mut).into_iter().flatten() {
+    for volume in children(spec, "volumes") {
         fill(volume, &DEFAULTS["volume source"]);
         fill(volume, &DEFAULTS["pod volume"]);
         if volume.as_object().is_some_and(|fields| fields.keys().all(|field| field == "name")) {
@@ -105,6 +128,7 @@ pub(super) fn prepare_for_create(resource: &Resource, value: &mut Value, clock: 
             child_mut(value, "spec").insert("finalizers".to_owned(), finalizers.into());
         }
         "VolumeAttachment" => value["status"] = json!({"attached": false}),
+        _ if resource.not_run => value["status"] = DEFAULTS[resource.kind]["status"].clone(),
         EVENT => {
             if let Some(fields) = value.as_object_mut() {
                 fields.retain(|field, value| {

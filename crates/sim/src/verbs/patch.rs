@@ -1,12 +1,13 @@
-//! PATCH, by JSON patch, JSON merge patch or strategic merge patch.
+//! PATCH, by JSON patch, JSON merge patch, strategic merge patch or server-side apply.
 
+mod apply;
 mod json;
 mod strategic;
 
 use serde_json::{Map, Value, json};
 
 use super::events::to_view;
-use super::{Answer, body, existing, update};
+use super::{Answer, body, create, existing, update};
 use crate::field::FieldErrors;
 use crate::http::route::Call;
 use crate::object;
@@ -22,18 +23,29 @@ enum PatchType {
     Json,
     Merge,
     Strategic,
+    Apply,
 }
 
 pub(super) fn patch(state: &mut State, call: &Call) -> ApiResult<Answer> {
     let patch_type = patch_type(call)?;
-    let existing = existing(state, call)?;
-    let patched = apply(patch_type, call, to_view(call.resource, &existing))?;
+    let existing = match existing(state, call) {
+        Err(_) if patch_type == PatchType::Apply && call.subresource.is_empty() => None,
+        found => Some(found?),
+    };
+    let view = existing.as_ref().map(|existing| to_view(call.resource, existing));
+    let patched = match patch_type {
+        PatchType::Apply => apply::apply(state, call, view.as_ref())?,
+        _ => apply(patch_type, call, view.unwrap_or_default())?,
+    };
     let mut warnings = Vec::new();
     let mut value = decode(call, patched, &mut warnings)?;
     body::check_namespace(call, &mut value)?;
     body::check_name(call, &value)?;
-    let body = update::replace(state, call, &existing, value, &mut warnings)?;
-    Ok(Answer { code: 200, body, warnings })
+    let (code, body) = match existing {
+        Some(existing) => (200, update::replace(state, call, &existing, value, &mut warnings)?),
+        None => (201, create::insert(state, call, value, &mut warnings)?),
+    };
+    Ok(Answer { code, body, warnings })
 }
 
 fn patch_type(call: &Call) -> ApiResult<PatchType> {
@@ -41,14 +53,7 @@ fn patch_type(call: &Call) -> ApiResult<PatchType> {
         "application/json-patch+json" => Ok(PatchType::Json),
         "application/merge-patch+json" => Ok(PatchType::Merge),
         "application/strategic-merge-patch+json" => Ok(PatchType::Strategic),
-        // kubectl shows this message for `apply --server-side`.
-        "application/apply-patch+yaml" | "application/apply-patch+cbor" => {
-            Err(ApiError::unsupported_media_type(
-                "the simulator does not do server-side apply: leave out --server-side, or send one of \
-                 application/json-patch+json, application/merge-patch+json, \
-                 application/strategic-merge-patch+json",
-            ))
-        }
+        "application/apply-patch+yaml" => Ok(PatchType::Apply),
         _ => Err(ApiError::unsupported_media_type("415: Unsupported Media Type").with_details(json!({}))),
     }
 }
@@ -100,7 +105,7 @@ fn apply(patch_type: PatchType, call: &Call, mut object: Value) -> ApiResult<Val
             strategic::merge(&mut object, patch, structure)
                 .map_err(|fault| ApiError::new(500, "", message(fault)))?;
         }
-        PatchType::Merge | PatchType::Strategic => return Err(wrong_type(&patch, "map[string]interface {}")),
+        _ => return Err(wrong_type(&patch, "map[string]interface {}")),
     }
     Ok(object)
 }

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::events::{to_stored, to_view};
 use super::{Answer, admission, body, check_size, create, defaults, existing};
 use crate::field::FieldErrors;
+use crate::fields;
 use crate::http::route::Call;
 use crate::object::{self, meta_number};
 use crate::registry::NAMESPACE;
@@ -128,7 +129,10 @@ fn prepare(state: &State, call: &Call, old: &Value, value: &mut Value) {
     {
         metadata.insert("deletionGracePeriodSeconds".to_owned(), grace);
     }
-    object::set(metadata, "managedFields", old_meta("managedFields"));
+    if !call.is_apply() {
+        let managed = fields::after_update(call, old, value, &state.clock.now_text());
+        object::set(object::meta_mut(value), "managedFields", managed);
+    }
 }
 
 fn store(state: &mut State, call: &Call, existing: &Value, old: &Value, value: Value) -> ApiResult<Value> {

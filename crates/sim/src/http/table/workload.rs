@@ -1,0 +1,72 @@
+//! The cells of objects that nothing runs here.
+
+use serde_json::{Value, json};
+
+use super::{or, phrase};
+use crate::object::{self, items, text};
+
+pub(super) fn deployment(deployment: &Value, age: &str) -> Value {
+    let [names, images] = containers(deployment);
+    let count = |pointer: &str| number(deployment, pointer);
+    json!([
+        object::name(deployment),
+        ready(deployment),
+        count("/status/updatedReplicas"),
+        count("/status/availableReplicas"),
+        age,
+        names,
+        images,
+        selector(deployment, "/spec/selector/matchLabels"),
+    ])
+}
+
+pub(super) fn stateful_set(set: &Value, age: &str) -> Value {
+    let [names, images] = containers(set);
+    json!([object::name(set), ready(set), age, names, images])
+}
+
+pub(super) fn service(service: &Value, age: &str) -> Value {
+    let port = |port: &Value| format!("{}/{}", port["port"], text(port, "/protocol"));
+    json!([
+        object::name(service),
+        text(service, "/spec/type"),
+        or(text(service, "/spec/clusterIP"), "<none>"),
+        or(text(service, "/spec/externalName"), "<none>"),
+        phrase(items(service, "/spec/ports").iter().map(port)),
+        age,
+        selector(service, "/spec/selector"),
+    ])
+}
+
+pub(super) fn endpoints(endpoints: &Value, age: &str) -> Value {
+    let addresses = items(endpoints, "/subsets").iter().flat_map(|subset| items(subset, "/addresses"));
+    let addresses = addresses.map(|address| text(address, "/ip").to_owned());
+    json!([object::name(endpoints), phrase(addresses), age])
+}
+
+pub(super) fn endpoint_slice(slice: &Value, age: &str) -> Value {
+    let ports = items(slice, "/ports").iter().map(|port| port["port"].to_string());
+    let addresses = items(slice, "/endpoints").iter().flat_map(|endpoint| items(endpoint, "/addresses"));
+    let addresses = addresses.filter_map(Value::as_str).map(str::to_owned);
+    json!([object::name(slice), text(slice, "/addressType"), phrase(ports), phrase(addresses), age])
+}
+
+fn number(object: &Value, pointer: &str) -> i64 {
+    object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0)
+}
+
+fn ready(object: &Value) -> String {
+    format!("{}/{}", number(object, "/status/readyReplicas"), number(object, "/spec/replicas"))
+}
+
+/// The names and the images of the containers.
+fn containers(object: &Value) -> [String; 2] {
+    let all = items(object, "/spec/template/spec/containers");
+    ["/name", "/image"]
+        .map(|pointer| all.iter().map(|container| text(container, pointer)).collect::<Vec<_>>().join(","))
+}
+
+fn selector(object: &Value, pointer: &str) -> String {
+    let labels = object.pointer(pointer).and_then(Value::as_object).into_iter().flatten();
+    phrase(labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or(""))))
+}

@@ -1,0 +1,88 @@
+//! Helm and kubectl on the simulator.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::process::{Command, Output};
+
+use bindery_sim::{Clock, Sim, SimOptions};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::task::spawn_blocking;
+
+const CHART: &str = concat!(env!("BINDERY_CHECKOUT"), "crates/sim/tests/tools/chart");
+
+/// A simulator on a socket of its own, until the test ends.
+struct Server {
+    sim: Sim,
+    url: String,
+}
+
+impl Server {
+    async fn start() -> Self {
+        let sim = Sim::new(SimOptions { clock: Clock::Real, ..SimOptions::default() });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(sim.clone().serve(listener, std::future::pending()));
+        Self { sim, url }
+    }
+
+    async fn helm(&self, arguments: &str) -> String {
+        let output = self.run("BINDERY_HELM", "--kube-apiserver", arguments).await;
+        assert!(output.status.success(), "helm {arguments}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The output and the errors of kubectl.
+    async fn kubectl(&self, arguments: &str) -> String {
+        let output = self.run("BINDERY_KUBECTL", "--server", arguments).await;
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+    }
+
+    async fn run(&self, program: &str, server: &str, arguments: &str) -> Output {
+        let path = std::env::var_os(program);
+        let path = path.unwrap_or_else(|| panic!("{program} is not set: run `cargo xtask test`"));
+        let mut command = Command::new(path);
+        command.env_clear().env("HOME", "/nonexistent").args([server, &self.url]);
+        command.args(arguments.split_whitespace());
+        spawn_blocking(move || command.output().unwrap()).await.unwrap()
+    }
+
+    fn settings(&self) -> Value {
+        self.sim.object("configmaps", Some("default"), "settings").unwrap()["data"].clone()
+    }
+}
+
+#[tokio::test]
+async fn helm_installs_changes_and_removes_a_chart_of_volumes() {
+    let server = Server::start().await;
+    let installed = server.helm(&format!("install small {CHART}")).await;
+    assert!(installed.contains("STATUS: deployed"), "{installed}");
+    server.helm(&format!("upgrade small {CHART} --set colour=blue")).await;
+    assert_eq!(server.settings(), json!({"colour": "blue"}));
+    server.helm("rollback small 1").await;
+    assert_eq!(server.settings(), json!({"colour": "red"}));
+    let shown = server.kubectl("get deployments,services --no-headers").await;
+    assert!(
+        shown.contains("deployment.apps/web   0/1") && shown.contains("service/web   ClusterIP"),
+        "{shown}"
+    );
+    server.helm("uninstall small").await;
+    for resource in ["persistentvolumes", "persistentvolumeclaims", "configmaps", "services", "deployments"] {
+        assert_eq!(server.sim.objects(resource), [] as [Value; 0]);
+    }
+}
+
+#[tokio::test]
+async fn kubectl_is_answered_about_rights_the_cluster_and_metrics() {
+    let server = Server::start().await;
+    for (command, answer) in [
+        ("auth can-i create pods", "yes"),
+        ("auth can-i --list", "*.*"),
+        ("cluster-info", "is running at http://127.0.0.1"),
+        ("top pods", "Metrics API not available"),
+        ("create deployment web --image=web", "the simulator stores this Deployment, and nothing runs it"),
+    ] {
+        let output = server.kubectl(command).await;
+        assert!(output.contains(answer), "{command}: {output}");
+    }
+}
