@@ -4,6 +4,8 @@
 
 #[path = "plan/input.rs"]
 mod input;
+#[path = "plan/manifests.rs"]
+mod manifests;
 mod support;
 
 use bindery_kit::json;

@@ -115,7 +115,7 @@ fn complete_name(value: &mut Value, resource: Resource) -> Result<()> {
     }
     if !resource.is_namespaced() {
         meta.remove("namespace");
-    } else if meta.get("namespace").is_none_or(|namespace| namespace.as_str() == Some("")) {
+    } else if meta.get("namespace").is_none_or(|namespace| namespace.is_null() || namespace == "") {
         meta.insert("namespace".to_owned(), json!("default"));
     }
     // The namespace becomes part of a path.
