@@ -107,6 +107,7 @@ fn prepared(this: &Path, engine: &Path) -> Result<Command> {
     let mut command = cargo_test();
     offer(&mut command, engine)?;
     tools::offer_control_plane(&mut command)?;
+    command.env("BINDERY_PYTHON_CLIENT", tools::python_client()?);
     if process::is_root() {
         offer_node(&mut command, this)?;
     } else {

@@ -165,6 +165,11 @@ pub(crate) fn zigbuild() -> Result<PathBuf> {
     python::install("zigbuild")
 }
 
+/// A folder with Kubernetes' client for Python.
+pub(crate) fn python_client() -> Result<PathBuf> {
+    python::install("python-client")
+}
+
 /// The definitions of the custom resources of cert-manager and of the Prometheus operator that the chart
 /// contains.
 pub(crate) fn definitions() -> Result<Vec<PathBuf>> {

@@ -1,0 +1,90 @@
+//! What people try in their first hour beside kubectl: installs by Helm and kustomize, and the Python client.
+//!
+//! `playground.rs` runs the examples and the usual verbs of kubectl, `plan.rs` the manifests.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+#[path = "playground/running.rs"]
+mod running;
+mod support;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use running::Playground;
+use rustix::process::Signal;
+use support::{ended, root};
+
+fn fixture(name: &str) -> String {
+    root().join("crates/cli/tests/first_hour").join(name).display().to_string()
+}
+
+/// What `cargo xtask test` has installed.
+fn offered(variable: &str) -> PathBuf {
+    let path = std::env::var_os(variable);
+    path.unwrap_or_else(|| panic!("{variable} is not set: run `cargo xtask test`")).into()
+}
+
+/// Runs a program on the playground, which must succeed; returns its output.
+fn run(playground: &Playground, mut command: Command) -> String {
+    command.env("KUBECONFIG", playground.home().path().join("config"));
+    let ended = ended(command, "");
+    assert_eq!(ended.status, 0, "{ended:?}");
+    ended.stdout
+}
+
+#[test]
+fn helm_installs_upgrades_and_uninstalls_volumes_and_claims() {
+    let playground = Playground::start(&[]);
+    let chart = fixture("chart");
+    let helm = |arguments: &[&str]| {
+        let mut command = playground.home().program(offered("BINDERY_HELM"));
+        command.args(arguments).args(["--namespace", "shop"]);
+        run(&playground, command)
+    };
+    let volumes = |claims: &[&str]| {
+        let path = "jsonpath={.items[*].spec.volumeName} {.items[*].metadata.labels.team}";
+        playground.kubectl(&[&["get", "pvc", "-n", "shop", "-o", path], claims].concat())
+    };
+    helm(&["install", "shop", &chart, "--create-namespace", "--server-side=false", "--wait"]);
+    assert_eq!(volumes(&["orders", "images"]), "shop-0 shop-1 green green");
+    helm(&["upgrade", "shop", &chart, "--server-side=false", "--set", "team=blue", "--wait"]);
+    assert_eq!(volumes(&["orders", "images"]), "shop-0 shop-1 blue blue");
+    helm(&["rollback", "shop", "1", "--server-side=false", "--wait"]);
+    assert_eq!(volumes(&["orders", "images"]), "shop-0 shop-1 green green");
+    let list = helm(&["list", "--short"]);
+    assert_eq!(list, "shop\n");
+    helm(&["uninstall", "shop", "--wait"]);
+    assert_eq!(playground.kubectl(&["get", "pv,pvc", "-A"]), "");
+    playground.stop(Signal::INT);
+}
+
+#[test]
+fn kustomize_applies_and_deletes_volumes_and_claims() {
+    let playground = Playground::start(&[]);
+    let overlay = fixture("kustomize/overlay");
+    playground.kubectl(&["apply", "-k", &overlay]);
+    let bound = "--for=jsonpath={.status.phase}=Bound";
+    playground.kubectl(&["wait", "pvc/staging-data", "-n", "staging", bound, "--timeout=60s"]);
+    let claim = playground.field("pv/staging-disk", "{.spec.claimRef.namespace}/{.spec.claimRef.name}");
+    assert_eq!(claim, "staging/staging-data");
+    let applied = playground.kubectl(&["diff", "-k", &overlay]);
+    assert_eq!(applied, "");
+    // The namespace goes first, and takes the claim with it.
+    playground.kubectl(&["delete", "-k", &overlay, "--ignore-not-found", "--timeout=60s"]);
+    assert_eq!(playground.kubectl(&["get", "pv,pvc", "-A"]), "");
+    playground.stop(Signal::INT);
+}
+
+#[test]
+fn the_python_client_creates_watches_changes_and_deletes() {
+    let playground = Playground::start(&["--example", "provisioner"]);
+    let mut python = playground.home().program("/usr/bin/env");
+    python.arg("python3").arg(fixture("client.py")).env("PYTHONPATH", offered("BINDERY_PYTHON_CLIENT"));
+    python.env("PYTHONDONTWRITEBYTECODE", "1").env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    assert_eq!(
+        run(&playground, python),
+        "from-python is bound to from-python\nteam blue\n404 Not Found\nclasses ['fast']\n"
+    );
+    playground.stop(Signal::INT);
+}
