@@ -57,7 +57,7 @@ fn decide(engine: &dyn Engine, seed: u64) -> (Result<Decision, EngineFault>, Vec
 #[test]
 fn the_component_decides_as_the_native_engine_does() {
     let host = Host::new(&Options::default()).unwrap();
-    let component = host.load(&component::default_engine(), Limits::unhurried()).unwrap();
+    let component = host.load(&component::default_engine(), Limits::default().unhurried()).unwrap();
     let mut decided = 0;
     for seed in 0..REQUESTS {
         let (expected, asked) = decide(&DefaultEngine, seed);

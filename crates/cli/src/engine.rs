@@ -21,10 +21,17 @@ pub(crate) struct EngineArguments {
     #[arg(long, value_name = "native|FILE", env = "BINDERY_ENGINE",
           default_value_os_t = default_engine(), hide_default_value = true)]
     engine: PathBuf,
+    #[command(flatten)]
+    cache: CacheArgument,
+}
+
+/// The folder of compiled components.
+#[derive(clap::Args)]
+pub(crate) struct CacheArgument {
     /// Keep compiled components in this folder, so that the next start need not compile. The folder must
     /// belong to this user alone. By default nothing is kept.
     #[arg(long, value_name = "FOLDER", env = "BINDERY_ENGINE_CACHE")]
-    engine_cache: Option<PathBuf>,
+    pub(crate) engine_cache: Option<PathBuf>,
 }
 
 fn default_engine() -> PathBuf {
@@ -46,12 +53,17 @@ impl EngineArguments {
                 self.engine.display()
             );
         }
-        let host = Host::new(&Options { cache: self.engine_cache.clone(), ..Options::default() })?;
+        let host = Host::new(&Options { cache: self.cache().engine_cache.clone(), ..Options::default() })?;
         let engine = host.load_file(&self.engine, limits).map_err(|error| match error {
             LoadError::Read { .. } => error.into(),
             _ => anyhow!("{}: {error}", self.engine.display()),
         })?;
         Ok(Arc::new(engine))
+    }
+
+    /// The folder of compiled components.
+    pub(crate) fn cache(&self) -> &CacheArgument {
+        &self.cache
     }
 
     fn is_native(&self) -> bool {

@@ -23,6 +23,7 @@ mod output;
 mod plan;
 #[cfg(feature = "playground")]
 mod playground;
+mod policies;
 mod policy;
 mod replay;
 mod serve;

@@ -21,6 +21,7 @@ use clap::ValueEnum;
 use self::outcome::Plan;
 use self::planner::Planner;
 use crate::engine::EngineArguments;
+use crate::policies::{PolicyArguments, Purpose};
 use crate::{manifest, output, yaml};
 
 /// Show what each claim would get and why, without a cluster.
@@ -45,6 +46,8 @@ pub(crate) struct Arguments {
     nearest: usize,
     #[command(flatten)]
     engine: EngineArguments,
+    #[command(flatten)]
+    policies: PolicyArguments,
 }
 
 /// The values of `--output`.
@@ -60,12 +63,13 @@ enum Format {
 
 /// Runs `bindery plan`. Errors name file, object, field and remedy.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let engine = arguments.engine.load(Limits::unhurried())?;
+    let engine = arguments.engine.load(Limits::default().unhurried())?;
+    let policies = arguments.policies.load(arguments.engine.cache(), Purpose::Show)?;
     let manifests = manifest::read(&arguments.files, arguments.recursive)?;
     let objects = load::sort(manifests)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let planner = runtime.block_on(async {
-        let planner = Planner::new(engine, objects).await?;
+        let planner = Planner::new(engine, policies, objects).await?;
         planner.settle().await.with_context(|| arguments.engine.name())?;
         anyhow::Ok(planner)
     })?;

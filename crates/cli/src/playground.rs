@@ -23,6 +23,7 @@ use self::kubeconfig::Kubeconfig;
 use crate::engine::EngineArguments;
 use crate::example::{self, Example};
 use crate::output;
+use crate::policies::{PolicyArguments, Purpose};
 use crate::stop::Stop;
 
 /// Default address.
@@ -54,11 +55,14 @@ pub(crate) struct Arguments {
     journal: Option<PathBuf>,
     #[command(flatten)]
     engine: EngineArguments,
+    #[command(flatten)]
+    policies: PolicyArguments,
 }
 
 /// Runs `bindery playground` until a signal. No file is left behind after an error.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let engine = arguments.engine.load(Limits::default())?;
+    let policies = arguments.policies.load(arguments.engine.cache(), Purpose::Show)?;
     let mut examples: Vec<&Example> = Vec::new();
     for name in &arguments.examples {
         let example = example::find(name)?;
@@ -77,7 +81,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         let kubeconfig = Kubeconfig::write(arguments.kubeconfig.as_deref(), address)?;
         let journal = arguments.journal.as_deref().map(JournalFile::create).transpose()?;
         let sink = journal.as_ref().map(JournalFile::sink);
-        let cluster = Cluster::start(listener, engine.clone(), volumes.path(), sink).await?;
+        let cluster = Cluster::start(listener, engine.clone(), policies, volumes.path(), sink).await?;
         let begin = async {
             cluster.create(&examples).await?;
             output::print(&welcome(

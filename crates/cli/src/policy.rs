@@ -3,7 +3,7 @@
 mod cases;
 mod inspect;
 mod judge;
-mod module;
+pub(crate) mod module;
 mod shown;
 mod test;
 #[cfg(test)]

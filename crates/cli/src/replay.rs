@@ -37,7 +37,7 @@ struct Counts {
 
 /// Runs `bindery replay`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let engine = arguments.engine.load(Limits::unhurried())?;
+    let engine = arguments.engine.load(Limits::default().unhurried())?;
     let path = arguments.journal.display();
     let file = File::open(&arguments.journal).with_context(|| format!("{path} cannot be read"))?;
     let mut counts = Counts::default();

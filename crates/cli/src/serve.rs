@@ -31,6 +31,7 @@ use bindery_host::Limits;
 use bindery_kube::plugins::{HostPath, Nfs, RecyclerSettings};
 use bindery_kube::watch::{self, WatchLimits};
 use bindery_kube::{ApiClient, ApiPort, CredentialsError, Events, Template, system_clock};
+use bindery_policy::Chain;
 use bindery_store::Store;
 use bindery_webhook::{AdmissionMetrics, router, serve};
 use futures::FutureExt as _;
@@ -49,6 +50,7 @@ use self::recycler::RecyclerArguments;
 use self::tasks::Tasks;
 use self::webhook::{Webhook, WebhookArguments, WebhookStatistics};
 use crate::engine::EngineArguments;
+use crate::policies::{PolicyArguments, Purpose};
 use crate::stop::Stop;
 use crate::{logging, settings};
 
@@ -107,6 +109,8 @@ pub(crate) struct Arguments {
     admission: AdmissionArguments,
     #[command(flatten)]
     engine: EngineArguments,
+    #[command(flatten)]
+    policies: PolicyArguments,
 }
 
 impl Arguments {
@@ -128,9 +132,12 @@ enum ModeArgument {
 
 /// Runs `bindery serve` until a signal.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let engine = arguments.engine.load(Limits::default())?;
+    let components = Components {
+        engine: arguments.engine.load(Limits::default())?,
+        policies: arguments.policies.load(arguments.engine.cache(), Purpose::Serve)?,
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(run_until_stopped(arguments, engine))?;
+    runtime.block_on(run_until_stopped(arguments, components))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -143,7 +150,13 @@ struct Process {
     statistics: WebhookStatistics,
 }
 
-async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Result<()> {
+/// What decides.
+struct Components {
+    engine: Arc<dyn Engine>,
+    policies: Arc<Chain>,
+}
+
+async fn run_until_stopped(arguments: &Arguments, components: Components) -> Result<()> {
     files::raise_limit(arguments.webhook.connections_max())?;
     let mut process = Process {
         stop: Stop::new()?,
@@ -168,11 +181,11 @@ async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Re
     };
     tracing::info!(
         %address,
-        engine = arguments.engine.describe(&*engine),
+        engine = arguments.engine.describe(&*components.engine),
         config = arguments.config.as_deref().map(tracing::field::debug),
         "serving"
     );
-    let failed = run_replica(arguments, client, engine, webhook, process).await?;
+    let failed = run_replica(arguments, client, components, webhook, process).await?;
     server.await.context("the server of health and metrics has failed")?;
     failed.map_or(Ok(()), |task| Err(anyhow!("{task} has ended by itself; the log says why")))
 }
@@ -181,14 +194,14 @@ async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Re
 async fn run_replica(
     arguments: &Arguments,
     client: ApiClient,
-    engine: Arc<dyn Engine>,
+    components: Components,
     webhook: Option<Webhook>,
     process: Process,
 ) -> Result<Option<&'static str>> {
     let Process { mut stop, startup, shutdown, mut tasks, statistics } = process;
     let refresh = Duration::from_secs(arguments.event_refresh);
     let (events, event_worker) = Events::with_refresh(client.clone(), refresh);
-    let replica = Replica::new(arguments, client, events, engine)?;
+    let replica = Replica::new(arguments, client, events, components)?;
     let admission_metrics = AdmissionMetrics::default();
     startup.finish(replica.health_router(&admission_metrics, &statistics));
 
@@ -270,13 +283,8 @@ struct Replica {
 }
 
 impl Replica {
-    fn new(
-        arguments: &Arguments,
-        client: ApiClient,
-        events: Events,
-        engine: Arc<dyn Engine>,
-    ) -> Result<Self> {
-        let binder = Arc::new(binder(arguments, &client, &events, engine)?);
+    fn new(arguments: &Arguments, client: ApiClient, events: Events, components: Components) -> Result<Self> {
+        let binder = Arc::new(binder(arguments, &client, &events, components)?);
         if arguments.mode == ModeArgument::Observe {
             // Before the watches start, so that no object is missed.
             binder.observe();
@@ -350,7 +358,7 @@ fn binder(
     arguments: &Arguments,
     client: &ApiClient,
     events: &Events,
-    engine: Arc<dyn Engine>,
+    Components { engine, policies }: Components,
 ) -> Result<Binder<ApiPort>> {
     let recycler = |settings| arguments.recycler.recycler(client, events, settings);
     let host_path =
@@ -360,10 +368,11 @@ fn binder(
     let settings = Settings::default();
     Ok(Binder::new(Parts {
         store: Arc::new(Store::new()),
-        port: ApiPort::new(client.clone(), system_clock(), events.clone()),
+        port: ApiPort::new(client.clone(), system_clock(), events.clone()).declaring(policies.declared()),
         engine,
         configuration: Configuration {
             plugins: Arc::new(plugins.into_iter().collect()),
+            policies,
             ..Configuration::default()
         },
         settings: Settings {

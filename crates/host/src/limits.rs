@@ -40,10 +40,11 @@ impl Limits {
         Self { memory_bytes: Self::POLICY_MEMORY_BYTES_MAX, table_elements: 20_000, ..Self::default() }
     }
 
-    /// The default with a deadline of an hour, for comparing and showing decisions: a busy machine must not
-    /// change them. Fuel still stops an engine.
-    pub fn unhurried() -> Self {
-        Self { time: Duration::from_secs(3_600), ..Self::default() }
+    /// The same with a deadline of an hour, for comparing and showing decisions: a busy machine must not
+    /// change them. Fuel still stops a component.
+    #[must_use]
+    pub fn unhurried(self) -> Self {
+        Self { time: Duration::from_secs(3_600), ..self }
     }
 }
 

@@ -213,7 +213,7 @@ fn kinds(case: &Case) -> impl Iterator<Item = String> {
 fn engines(arguments: &Arguments) -> Result<Engines> {
     let host = Host::new(&Options::default())?;
     let component = host
-        .load_file(&arguments.component, Limits::unhurried())
+        .load_file(&arguments.component, Limits::default().unhurried())
         .with_context(|| format!("cannot load the engine {}", arguments.component.display()))?;
     let (native, component): (Arc<dyn Engine>, Arc<dyn Engine>) =
         (Arc::new(DefaultEngine), Arc::new(component));

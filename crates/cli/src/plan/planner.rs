@@ -11,6 +11,7 @@ use bindery_controller::{
 use bindery_core::{Claim, ClaimKey, Decision, Engine, Evidence, Lookup, OperationKind, Source, Text};
 use bindery_kube::plugins::{HostPath, Nfs};
 use bindery_kube::{ApiPort, Events, Template, decode, system_clock};
+use bindery_policy::Chain;
 use bindery_sim::{Sim, SimOptions};
 use bindery_store::{Delivery, Kind as Watched, Store};
 use parking_lot::Mutex;
@@ -58,7 +59,11 @@ impl Journal for Decisions {
 
 impl Planner {
     /// A cluster of these objects, in which `engine` decides.
-    pub(super) async fn new(engine: Arc<dyn Engine>, objects: Vec<Object>) -> Result<Self> {
+    pub(super) async fn new(
+        engine: Arc<dyn Engine>,
+        policies: Arc<Chain>,
+        objects: Vec<Object>,
+    ) -> Result<Self> {
         let sim = Sim::new(SimOptions { clock: bindery_sim::Clock::Real, ..SimOptions::default() });
         let client = kube::Client::new(sim.service(), "default");
         let keys = keys(&objects);
@@ -71,10 +76,11 @@ impl Planner {
             [Arc::new(HostPath::new(client.clone(), None, None)), Arc::new(Nfs::new(None))];
         let binder = Binder::new(Parts {
             store: Arc::new(Store::new()),
-            port: ApiPort::new(client, system_clock(), events),
+            port: ApiPort::new(client, system_clock(), events).declaring(policies.declared()),
             engine,
             configuration: Configuration {
                 plugins: Arc::new(plugins.into_iter().collect()),
+                policies,
                 ..Configuration::default()
             },
             settings: Settings::default(),

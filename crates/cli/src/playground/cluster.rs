@@ -10,6 +10,7 @@ use bindery_core::Engine;
 use bindery_kube::plugins::{HostPath, Nfs, Recycler, RecyclerSettings};
 use bindery_kube::watch::{self, WatchLimits};
 use bindery_kube::{ApiClient, ApiPort, Events, Template, system_clock};
+use bindery_policy::Chain;
 use bindery_sim::{Clock, RequestLog, Sim, SimOptions};
 use bindery_store::Store;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
@@ -43,6 +44,7 @@ impl Cluster {
     pub(super) async fn start(
         listener: TcpListener,
         engine: Arc<dyn Engine>,
+        policies: Arc<Chain>,
         volumes: &Path,
         journal: Option<Arc<dyn Journal>>,
     ) -> Result<Self> {
@@ -57,10 +59,12 @@ impl Cluster {
         let (events, event_worker) = Events::new(api_client.clone());
         let binder = Arc::new(Binder::new(Parts {
             store: Arc::new(Store::new()),
-            port: ApiPort::new(api_client.clone(), system_clock(), events.clone()),
+            port: ApiPort::new(api_client.clone(), system_clock(), events.clone())
+                .declaring(policies.declared()),
             engine,
             configuration: Configuration {
                 plugins: Arc::new(plugins(&api_client, &events, volumes)?.into_iter().collect()),
+                policies,
                 ..Configuration::default()
             },
             settings: Settings::default(),

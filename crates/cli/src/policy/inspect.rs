@@ -23,7 +23,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let path = arguments.module.path()?;
     let size = fs::metadata(&path).with_context(|| format!("{} cannot be read", path.display()))?.len();
     let matcher = arguments.module.load()?;
-    output::print(&text(&*matcher, &format!("{}, {size} bytes", path.display()))?)?;
+    output::print(&text(&matcher, &format!("{}, {size} bytes", path.display()))?)?;
     Ok(ExitCode::SUCCESS)
 }
 

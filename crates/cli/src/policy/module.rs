@@ -1,21 +1,34 @@
-//! The component of a policy.
+//! The components of policies.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail};
-use bindery_host::{Limits, Options, PolicyHost};
-use bindery_policy::Matcher;
+use anyhow::{Context as _, Result, anyhow, bail};
+use bindery_host::{ComponentMatcher, Limits, LoadError, Options, PolicyHost};
+
+use crate::engine::CacheArgument;
 
 /// What names of shipped policies begin with.
 const BUILTIN: &str = "builtin:";
+/// What names of modules in a registry begin with.
+const REGISTRY: &str = "oci://";
+/// How many calls of policies run at the same time.
+const CONCURRENCY: u32 = 4;
 
+/// The component of a policy.
 #[derive(clap::Args)]
 pub(crate) struct ModuleArgument {
-    /// The policy: the file of a component, or `builtin:NAME` for one that ships, such as
-    /// `builtin:same-zone`.
+    /// The policy: the file of a component, or `builtin:NAME` for one that ships, such as `builtin:same-zone`.
     #[arg(value_name = "builtin:NAME|FILE")]
     module: String,
+    #[command(flatten)]
+    shipped: ShippedArgument,
+    #[command(flatten)]
+    cache: CacheArgument,
+}
+
+/// Where the policies that ship are.
+#[derive(clap::Args)]
+pub(crate) struct ShippedArgument {
     /// The folder of the policies that ship. By default `policies` beside this program.
     #[arg(long, value_name = "FOLDER", env = "BINDERY_POLICIES")]
     policies: Option<PathBuf>,
@@ -24,7 +37,40 @@ pub(crate) struct ModuleArgument {
 impl ModuleArgument {
     /// The component's file.
     pub(crate) fn path(&self) -> Result<PathBuf> {
-        let Some(name) = self.module.strip_prefix(BUILTIN) else { return Ok(PathBuf::from(&self.module)) };
+        self.shipped.path(&self.module, Path::new(""))
+    }
+
+    /// Loads the policy.
+    pub(crate) fn load(&self) -> Result<ComponentMatcher> {
+        load(&host(&self.cache)?, &self.path()?, Limits::policy().unhurried())
+    }
+}
+
+/// A host for policies.
+pub(crate) fn host(cache: &CacheArgument) -> Result<PolicyHost> {
+    let options = Options { cache: cache.engine_cache.clone(), concurrency: CONCURRENCY };
+    PolicyHost::new(&options).context("policies cannot be run")
+}
+
+/// Loads a policy from a file.
+pub(crate) fn load(host: &PolicyHost, path: &Path, limits: Limits) -> Result<ComponentMatcher> {
+    // Reading a pipe or a device may never end.
+    if path.exists() && !path.is_file() {
+        bail!("{} is not a regular file; name a component's file, or {BUILTIN}NAME", path.display());
+    }
+    host.load_file(path, limits).map_err(|error| match error {
+        LoadError::Read { .. } => error.into(),
+        _ => anyhow!("{}: {error}", path.display()),
+    })
+}
+
+impl ShippedArgument {
+    /// The file of a module: `builtin:NAME`, or a file, relative to `folder`.
+    pub(crate) fn path(&self, module: &str, folder: &Path) -> Result<PathBuf> {
+        if module.starts_with(REGISTRY) {
+            bail!("{module}: modules in a registry are not served yet; fetch the file, and name it");
+        }
+        let Some(name) = module.strip_prefix(BUILTIN) else { return Ok(folder.join(module)) };
         let beside = std::env::current_exe().ok().map(|program| program.with_file_name("policies"));
         let Some(folder) = self.policies.clone().or(beside) else {
             bail!("the folder of the policies that ship is unknown: name it by --policies")
@@ -35,16 +81,6 @@ impl ModuleArgument {
             bail!("{BUILTIN}{name} does not ship in {}: {}", folder.display(), shipped(&folder));
         }
         Ok(path)
-    }
-
-    /// Loads the policy.
-    pub(crate) fn load(&self) -> Result<Arc<dyn Matcher>> {
-        let path = self.path()?;
-        let host = PolicyHost::new(&Options::default())?;
-        // A busy machine must not change what a policy says.
-        let limits = Limits { time: Limits::unhurried().time, ..Limits::policy() };
-        let matcher = host.load_file(&path, limits);
-        Ok(Arc::new(matcher.with_context(|| format!("the policy {}", path.display()))?))
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let beside = [cases::folder_beside(&arguments.module.path()?)];
     let files = cases::read(if arguments.cases.is_empty() { &beside } else { &arguments.cases })?;
     let matcher = arguments.module.load()?;
-    let report = Report::new(&*matcher, &files)?;
+    let report = Report::new(&matcher, &files)?;
     if arguments.update {
         for (file, answers) in files.iter().zip(&report.answers) {
             fs::write(&file.path, file.updated(answers)?)
