@@ -183,8 +183,10 @@ impl Bench {
 fn every_hostile_engine_is_stopped_and_the_next_decision_is_unaffected() {
     let bench = Bench::new();
     for (name, expected) in STOPPED {
-        let engine =
-            bench.host.load(&built(name), Limits::default().unhurried()).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let engine = bench
+            .host
+            .load(&built(name), Limits::default().unhurried())
+            .unwrap_or_else(|e| panic!("{name}: {e}"));
         let (first, stats) = engine.decide_with_stats(&request(), &mut Limited::new());
         let fault = first.expect_err(name);
         assert!(expected(&fault), "{name}: {fault:?}");
