@@ -6,6 +6,8 @@
 mod input;
 #[path = "plan/manifests.rs"]
 mod manifests;
+#[path = "plan/policies.rs"]
+mod policies;
 mod support;
 
 use bindery_kit::json;

@@ -359,7 +359,7 @@ fn unusable_arguments_are_refused_in_one_sentence() {
         ),
         (
             [&free[..], &["--engine", "gone.wasm"]].concat(),
-            "the engine gone.wasm cannot be read: ".to_owned(),
+            "the component gone.wasm cannot be read: ".to_owned(),
         ),
         (
             [&free[..], &["--engine", "not.wasm"]].concat(),

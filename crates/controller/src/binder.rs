@@ -11,7 +11,9 @@ mod run;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_core::{Decision, DecisionLimits, Engine, Lookup, Outcome, Source, Subject, Text};
+use bindery_core::{
+    Claim, Decision, DecisionLimits, Engine, Lookup, Outcome, Source, Subject, Text, Verdict, Volume,
+};
 use bindery_store::Store;
 use parking_lot::RwLock;
 use tokio::sync::Semaphore;
@@ -254,6 +256,16 @@ impl<P: Port> Binder<P> {
     /// decision finishes it.
     pub fn swap_engine(&self, engine: Arc<dyn Engine>) -> Arc<dyn Engine> {
         self.decider.swap_engine(engine)
+    }
+
+    /// Whether the policies of a claim allow a volume that it could newly get. For commands that explain: it
+    /// asks matchers on this thread, which takes milliseconds for one that contains an interpreter.
+    ///
+    /// # Errors
+    ///
+    /// A policy gives no answer: which, and why.
+    pub fn verdict(&self, claim: &Claim, volume: &Volume) -> Result<Verdict, String> {
+        self.decider.policies.settle(&self.store, claim, volume).map_err(|stop| stop.to_string())
     }
 
     /// Decides one object and carries the decision out, except for operations, which it returns.

@@ -254,10 +254,15 @@ fn misbound(planner: &Planner, claim: &Claim) -> Option<String> {
 /// The volume that the claim names, else the nearest ones, and how many others there are.
 fn candidates(planner: &Planner, claim: &Claim, nearest: usize) -> (Vec<CandidatePlan>, usize) {
     let Explanation { nearest, more } = planner.store().explain(claim, nearest);
-    let candidate = |VolumeObstacles { volume, obstacles }| CandidatePlan {
-        volume,
-        fits: obstacles.is_empty(),
-        obstacles: obstacles.iter().map(obstacle).collect(),
+    let candidate = |VolumeObstacles { volume, mut obstacles }| {
+        if obstacles.is_empty() {
+            obstacles.extend(planner.rejection(claim, &volume));
+        }
+        CandidatePlan {
+            volume,
+            fits: obstacles.is_empty(),
+            obstacles: obstacles.iter().map(obstacle).collect(),
+        }
     };
     (nearest.into_iter().map(candidate).collect(), more)
 }

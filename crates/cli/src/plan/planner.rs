@@ -8,12 +8,14 @@ use bindery_controller::{
     Binder, Configuration, DecisionOutcome, Journal, Key, OperationError, Parts, PendingOperation, Plugin,
     Settings, SyncError, Synced,
 };
-use bindery_core::{Claim, ClaimKey, Decision, Engine, Evidence, Lookup, OperationKind, Source, Text};
+use bindery_core::{
+    Claim, ClaimKey, Decision, Engine, Evidence, Lookup, OperationKind, Reason, Source, Text, Verdict,
+};
 use bindery_kube::plugins::{HostPath, Nfs};
 use bindery_kube::{ApiPort, Events, Template, decode, system_clock};
 use bindery_policy::Chain;
 use bindery_sim::{Sim, SimOptions};
-use bindery_store::{Delivery, Kind as Watched, Store};
+use bindery_store::{Delivery, Kind as Watched, Obstacle, Store};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -139,6 +141,17 @@ impl Planner {
     /// A volume as JSON; `None` if it is gone.
     pub(super) fn volume(&self, name: &str) -> Option<Value> {
         self.sim.object("persistentvolumes", None, name)
+    }
+
+    /// Why the policies keep a claim from a volume that fits it otherwise.
+    pub(super) fn rejection(&self, claim: &Claim, volume: &str) -> Option<Obstacle> {
+        let Lookup::Found(volume) = self.store().volume(Source::Overlay, volume) else { return None };
+        let offers = match self.binder.verdict(claim, &volume) {
+            Ok(Verdict::Allowed) => return None,
+            Ok(Verdict::Rejected { policy, reason }) => format!("policy {policy} rejects it: {reason}"),
+            Err(why) => why,
+        };
+        Some(Obstacle { reason: Reason::Rejected, field: "", offers, asks: String::new() })
     }
 
     /// What was decided about an object.

@@ -17,7 +17,8 @@ const CONCURRENCY: u32 = 4;
 /// The component of a policy.
 #[derive(clap::Args)]
 pub(crate) struct ModuleArgument {
-    /// The policy: the file of a component, or `builtin:NAME` for one that ships, such as `builtin:same-zone`.
+    /// The policy: the file of a component, or `builtin:NAME` for one that ships, such as
+    /// `builtin:same-zone`.
     #[arg(value_name = "builtin:NAME|FILE")]
     module: String,
     #[command(flatten)]

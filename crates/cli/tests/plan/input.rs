@@ -80,7 +80,7 @@ fn unusable_files_and_engines_are_refused_in_one_sentence() {
     for (arguments, starts) in [
         (vec!["-f", "missing.yaml"], "missing.yaml cannot be read: "),
         (vec!["-f", "empty"], "empty holds no manifest: no file in it ends in .yaml, .yml, .json"),
-        (vec!["-f", "claim.yaml", "--engine", "missing.wasm"], "the engine missing.wasm cannot be read: "),
+        (vec!["-f", "claim.yaml", "--engine", "missing.wasm"], "the component missing.wasm cannot be read: "),
         (vec!["-f", "claim.yaml", "--engine", "text.wasm"], "text.wasm: the component is not WebAssembly"),
         (vec!["-f", "claim.yaml", "--engine", "module.wasm"], "module.wasm: the component is a core module"),
         (vec!["-f", "claim.yaml", "--engine", "cut.wasm"], "cut.wasm: the component is truncated"),

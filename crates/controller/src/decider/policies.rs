@@ -48,6 +48,17 @@ impl Policies {
         }
     }
 
+    /// Whether a claim may newly get a volume. It asks the matchers on this thread.
+    pub(crate) fn settle(&self, store: &Store, claim: &Claim, volume: &Volume) -> Result<Verdict, Stop> {
+        let mut rounds = Rounds::default();
+        loop {
+            match self.verdict(store, claim, volume, &mut rounds) {
+                Err(Stop::Judge) => rounds.perform(&self.chain, &self.kept)?,
+                verdict => return verdict,
+            }
+        }
+    }
+
     /// Whether a claim may newly get a volume, as the store has both now.
     pub(super) fn verdict(
         &self,

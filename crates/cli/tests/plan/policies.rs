@@ -1,0 +1,130 @@
+//! Plans with policies: the components that ship, by the documents that load them.
+
+use std::path::PathBuf;
+
+use bindery_kit::json;
+use serde_json::{Value, json};
+
+use crate::support::Home;
+
+/// A free volume in a zone.
+fn volume(name: &str, size: &str, zone: &str) -> Value {
+    json::volume(
+        name,
+        json!({
+            "metadata": {"labels": {"topology.kubernetes.io/zone": zone}},
+            "spec": {"capacity": {"storage": size}},
+        }),
+    )
+}
+
+/// A claim for one gibibyte in a zone.
+fn claim(name: &str, change: Value) -> Value {
+    let zone_a = json!({"metadata": {"labels": {"topology.kubernetes.io/zone": "a"}}});
+    json::claim(name, json::merged(zone_a, change))
+}
+
+fn policy(name: &str, module: &str, settings: &Value) -> Value {
+    json!({
+        "apiVersion": "policy.bindery.dev/v1alpha1", "kind": "MatchPolicy",
+        "metadata": {"name": name}, "spec": {"module": module, "settings": settings},
+    })
+}
+
+/// The folder of the policies that ship.
+fn shipped() -> String {
+    let folder = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
+    PathBuf::from(folder).display().to_string()
+}
+
+fn home() -> Home {
+    let home = Home::new();
+    home.file("volumes/big-a.yaml", volume("big-a", "100Gi", "a").to_string());
+    home.file("volumes/small-b.yaml", volume("small-b", "1Gi", "b").to_string());
+    home.file("volumes/right-a.yaml", volume("right-a", "2Gi", "a").to_string());
+    home.file(
+        "policies/zone.yaml",
+        policy("own-zone", "builtin:same-zone", &json!({"zone": "Label"})).to_string(),
+    );
+    let twice = policy("at-most-twice", "builtin:at-most-n-times", &json!({"times": 2}));
+    home.file("policies/size.yaml", twice.to_string());
+    home
+}
+
+/// The outcome and the volume of each claim of a plan.
+fn outcomes(home: &Home, claims: &str, arguments: &[&str]) -> Vec<(String, String)> {
+    let plan = ["plan", "-f", "volumes", "-f", claims, "-o", "json", "--policies", &shipped()];
+    let ended = home.bindery(&[&plan[..], arguments].concat());
+    assert_eq!((ended.status, ended.stderr.as_str()), (0, ""), "{ended:?}");
+    let plan: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    let text = |claim: &Value, field: &str| claim[field].as_str().unwrap_or_default().to_owned();
+    let claims = plan["claims"].as_array().expect("claims").iter();
+    claims.map(|claim| (text(claim, "outcome"), text(claim, "volume"))).collect()
+}
+
+#[test]
+fn policies_narrow_the_volumes_of_a_claim() {
+    let home = home();
+    let claims = [claim("first", json!({})), claim("second", json!({}))];
+    home.file("claims.yaml", claims.map(|claim| claim.to_string()).join("\n---\n"));
+    let bound = |volume: &str| ("bound".to_owned(), volume.to_owned());
+    assert_eq!(outcomes(&home, "claims.yaml", &[]), [bound("small-b"), bound("right-a")]);
+    let zone = ["--policy", "policies/zone.yaml"];
+    assert_eq!(outcomes(&home, "claims.yaml", &zone), [bound("right-a"), bound("big-a")]);
+    let both = ["--policy", "policies"];
+    let pending = ("pending".to_owned(), String::new());
+    assert_eq!(outcomes(&home, "claims.yaml", &both), [bound("right-a"), pending]);
+    let table =
+        ["plan", "-f", "volumes", "-f", "claims.yaml", "--policy", "policies", "--policies", &shipped()];
+    let ended = home.bindery(&table);
+    for line in [
+        "  small-b  policy own-zone rejects it: the claim is for zone a; the volume requires zone none, and \
+         its label says b\n",
+        "  big-a    policy at-most-twice rejects it: ",
+        "  right-a  spec.claimRef: belongs to default/first\n",
+    ] {
+        assert!(ended.stdout.contains(line), "{}\nlacks {line}", ended.stdout);
+    }
+}
+
+#[test]
+fn a_wrong_policy_document_is_refused_with_file_field_and_remedy() {
+    let home = home();
+    home.file("claim.yaml", claim("c", json!({})).to_string());
+    let with = |change: Value| {
+        json::merged(policy("p", "builtin:at-most-n-times", &json!({"times": 2})), change).to_string()
+    };
+    for (document, starts) in [
+        (
+            with(json!({"spec": {"settings": {"times": "x"}}})),
+            "bad.yaml, line 1: policy \"p\": spec.settings: settings.times: found \"x\"; an \
+             integer from 1 to 1000 is allowed",
+        ),
+        (
+            with(json!({"spec": {"modul": 1}})),
+            "bad.yaml, line 1: spec.modul: unknown field `modul`, expected one of",
+        ),
+        (
+            with(json!({"spec": {"weight": 101}})),
+            "bad.yaml, line 1: spec.weight is 101; from 1 to 100 is allowed",
+        ),
+        (
+            with(json!({"kind": "ReclaimPolicy"})),
+            "bad.yaml, line 1: it has apiVersion \"policy.bindery.dev/v1alpha1\" and kind \"ReclaimPolicy\"",
+        ),
+        (
+            with(json!({"spec": {"module": "builtin:same-zon"}})),
+            "bad.yaml, line 1: policy \"p\": builtin:same-zon does not ship in ",
+        ),
+        (
+            with(json!({"spec": {"module": "claim.yaml"}})),
+            "bad.yaml, line 1: policy \"p\": claim.yaml: the component is not WebAssembly",
+        ),
+    ] {
+        home.file("bad.yaml", document);
+        let plan = ["plan", "-f", "claim.yaml", "--policy", "bad.yaml", "--policies", &shipped()];
+        let ended = home.bindery(&plan);
+        assert_eq!((ended.status, ended.stdout.as_str()), (2, ""), "{ended:?}");
+        assert!(ended.stderr.starts_with(&format!("error: {starts}")), "{}\nand not\n{starts}", ended.stderr);
+    }
+}
