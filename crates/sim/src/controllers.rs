@@ -1,12 +1,17 @@
-//! The controllers beside the API server: protection finalizers of volumes and claims, and the deletion of
-//! namespaces. They run within the write that triggers them, so there are no background tasks.
+//! The controllers beside the API server: protection finalizers of volumes and claims, the deletion of
+//! namespaces, garbage collection, and the claims of StatefulSets. They run within the write that
+//! triggers them, so there are no background tasks.
+
+mod garbage;
+mod stateful_set;
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::clock;
 use crate::object;
-use crate::registry::{CLAIM, NAMESPACE, POD, RESOURCES, Resource, VOLUME};
+use crate::registry::{CLAIM, NAMESPACE, POD, RESOURCES, Resource, STATEFUL_SET, VOLUME};
 use crate::state::State;
 use crate::storage::Key;
 use crate::verbs::admission::{CLAIM_PROTECTION, VOLUME_PROTECTION};
@@ -19,14 +24,17 @@ impl State {
             self.dirty.clear();
             return;
         }
-        while let Some((kind, key)) = self.dirty.pop_front() {
+        while let Some((kind, object)) = self.dirty.pop_front() {
+            let key = Key::of(&object);
             if !key.namespace.is_empty() {
                 self.end_namespace(&key.namespace);
             }
             if !self.strategies {
                 continue;
             }
+            self.collect_garbage(kind, &object);
             match kind {
+                STATEFUL_SET => self.make_claims(&key),
                 VOLUME => self.protect_volume(&key),
                 CLAIM => self.protect_claim(&key),
                 // A deleted pod may be the last user of a claim.
@@ -84,13 +92,38 @@ impl State {
             }
             finalizers.push(finalizer.into());
         }
-        if finalizers.is_empty() {
+        self.set_finalizers(kind, object, finalizers);
+    }
+
+    /// Changes the finalizers of an object. A deleted object goes with its last one.
+    fn set_finalizers(&mut self, kind: &'static str, object: &Value, finalizers: Vec<Value>) {
+        let pending = object::meta_number(object, "deletionGracePeriodSeconds") > 0;
+        if finalizers.is_empty() && object::is_deleting(object) && !pending {
             self.remove(kind, &Key::of(object));
             return;
         }
-        let mut changed = (**object).clone();
-        object::meta_mut(&mut changed).insert("finalizers".to_owned(), finalizers.into());
+        let mut changed = object.clone();
+        let finalizers = Some(finalizers).filter(|finalizers| !finalizers.is_empty());
+        object::set(object::meta_mut(&mut changed), "finalizers", finalizers.map(Value::from));
         self.put(kind, changed);
+    }
+
+    /// Removes the deleted pods whose grace period is over, as their kubelets would.
+    pub(crate) fn end_pods(&mut self) {
+        let now = self.clock.now();
+        let is_over = |pod: &Value| {
+            clock::parse(object::meta_text(pod, "deletionTimestamp")).is_some_and(|end| end <= now)
+        };
+        let over: Vec<_> = self.store.all(POD).values().filter(|pod| is_over(pod)).cloned().collect();
+        for pod in over {
+            let mut ended = (*pod).clone();
+            object::meta_mut(&mut ended).insert("deletionGracePeriodSeconds".to_owned(), 0.into());
+            if object::finalizers(&pod).is_empty() {
+                self.remove(POD, &Key::of(&pod));
+            } else if ended != *pod {
+                self.put(POD, ended);
+            }
+        }
     }
 
     /// Removes a namespace that is being deleted and has no objects.

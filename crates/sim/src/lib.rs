@@ -14,8 +14,8 @@
 //! [`Sim::seed`], [`Sim::put`] and [`Sim::remove`], which stand for earlier writes and for other actors, are
 //! not.
 //!
-//! *Absences*: no authentication and authorisation, no garbage collection by owner references, no
-//! `managedFields` before the first server-side apply of an object. The last of duplicate fields counts,
+//! *Absences*: no authentication and authorisation, no `managedFields` before the first server-side apply
+//! of an object. The garbage collector acts only when an owner goes. The last of duplicate fields counts,
 //! regardless of `fieldValidation`. Refusals have no warnings. Unknown fields of deletion options are
 //! ignored.
 //!

@@ -27,8 +27,8 @@ pub struct SimOptions {
     pub seed: u64,
     /// The source of time.
     pub clock: Clock,
-    /// Whether controllers beside the API server run: the two protection controllers, and the deletion of
-    /// namespaces.
+    /// Whether controllers beside the API server run: the two protection controllers, the deletion of
+    /// namespaces, garbage collection, and the claims of StatefulSets.
     pub controllers: bool,
     /// Whether the strategies of the real server apply: defaults, admission, validation, a status that a
     /// creation cannot set, finalizers that delay a deletion. Without them the simulator checks versions and
@@ -137,8 +137,8 @@ impl Sim {
     }
 
     /// Serves HTTP/1.1 and HTTP/2 (without TLS) until `stop`. Then watches end, running requests are
-    /// answered, and connections are closed. Requests for another host than the listener's address, and those
-    /// of web pages, are refused.
+    /// answered, and connections are closed. Deleted pods go when their grace period is over. Requests
+    /// for another host than the listener's address, and those of web pages, are refused.
     ///
     /// # Errors
     ///
@@ -246,7 +246,15 @@ impl Sim {
     /// are given again. An API server is restarted after a restore, so the caller ends the open watches.
     pub fn restore(&self, snapshot: &Snapshot) {
         let mut state = self.state();
-        state.store.restore(snapshot);
+        state.restore(snapshot);
+        self.announce(&state);
+    }
+
+    /// Removes the deleted pods whose grace period is over.
+    pub(crate) fn end_pods(&self) {
+        let mut state = self.state();
+        state.end_pods();
+        state.run_controllers();
         self.announce(&state);
     }
 

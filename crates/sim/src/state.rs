@@ -1,6 +1,6 @@
 //! All state of the simulator, under one lock.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use rand::rngs::StdRng;
@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use crate::clock::Clock;
 use crate::object;
-use crate::registry::{NAMESPACE, Resource};
+use crate::registry::{NAMESPACE, RESOURCES, Resource};
 use crate::sim::{LoggedRequest, SimOptions};
-use crate::storage::{HistoryMax, Key, Store};
+use crate::storage::{HistoryMax, Key, Snapshot, Store};
 use crate::verbs::events::to_stored;
 
 /// The characters of generated names: no vowels, and none that looks like another.
@@ -27,8 +27,10 @@ pub(crate) struct State {
     pub(crate) strategies: bool,
     pub(crate) requests: Vec<LoggedRequest>,
     random: StdRng,
-    /// The changes that the controllers have not seen yet.
-    pub(crate) dirty: VecDeque<(&'static str, Key)>,
+    /// The stored and removed objects that the controllers have not seen yet.
+    pub(crate) dirty: VecDeque<(&'static str, Arc<Value>)>,
+    /// The UID of each owner, with the kind and the key of an object that names it.
+    dependents: BTreeSet<(String, &'static str, Key)>,
 }
 
 impl State {
@@ -41,6 +43,7 @@ impl State {
             requests: Vec::new(),
             random: StdRng::seed_from_u64(options.seed),
             dirty: VecDeque::new(),
+            dependents: BTreeSet::new(),
         };
         for name in SYSTEM_NAMESPACES {
             state.make_namespace(name);
@@ -69,16 +72,45 @@ impl State {
 
     /// Stores an object and queues it for the controllers.
     pub(crate) fn put(&mut self, kind: &'static str, object: Value) -> Arc<Value> {
+        if let Some(previous) = self.store.get(kind, &Key::of(&object)).cloned() {
+            self.forget_owners(kind, &previous);
+        }
         let stored = self.store.put(kind, object);
-        self.dirty.push_back((kind, Key::of(&stored)));
+        self.dependents.extend(owners(kind, &stored));
+        self.dirty.push_back((kind, Arc::clone(&stored)));
         stored
     }
 
     /// Removes an object and queues it for the controllers.
     pub(crate) fn remove(&mut self, kind: &'static str, key: &Key) -> Option<Arc<Value>> {
         let removed = self.store.remove(kind, key)?;
-        self.dirty.push_back((kind, key.clone()));
+        self.forget_owners(kind, &removed);
+        self.dirty.push_back((kind, Arc::clone(&removed)));
         Some(removed)
+    }
+
+    /// Stores what was stored at an earlier moment.
+    pub(crate) fn restore(&mut self, snapshot: &Snapshot) {
+        self.store.restore(snapshot);
+        self.dependents.clear();
+        for resource in &RESOURCES {
+            let objects = self.store.all(resource.kind).values();
+            self.dependents.extend(objects.flat_map(|object| owners(resource.kind, object)));
+        }
+    }
+
+    fn forget_owners(&mut self, kind: &'static str, object: &Value) {
+        for owner in owners(kind, object) {
+            self.dependents.remove(&owner);
+        }
+    }
+
+    /// The kinds and keys of the objects that an object owns.
+    pub(crate) fn dependents(&self, owner: &Value) -> impl Iterator<Item = (&'static str, &Key)> {
+        let uid = object::uid(owner);
+        let first = (uid.to_owned(), "", Key::new("", ""));
+        let all = self.dependents.range(first..).take_while(move |(owner, ..)| owner == uid);
+        all.map(|(_, kind, key)| (*kind, key))
     }
 
     /// Stores an object without validation. Adds a missing UID and a missing namespace.
@@ -111,4 +143,10 @@ impl State {
         });
         self.put(NAMESPACE, namespace);
     }
+}
+
+/// The entries of [`State::dependents`] for an object.
+fn owners(kind: &'static str, object: &Value) -> impl Iterator<Item = (String, &'static str, Key)> {
+    let references = object::items(object, "/metadata/ownerReferences").iter();
+    references.map(move |owner| (object::text(owner, "/uid").to_owned(), kind, Key::of(object)))
 }

@@ -20,7 +20,7 @@ pub(crate) use names::{label_value as label_value_faults, qualified as qualified
 
 use crate::field::FieldErrors;
 use crate::object;
-use crate::registry::{CLAIM, Resource, VOLUME};
+use crate::registry::{CLAIM, Resource, STATEFUL_SET, VOLUME};
 
 /// The errors of an object to be created.
 pub(crate) fn create(resource: &Resource, value: &Value) -> FieldErrors {
@@ -93,6 +93,7 @@ pub(crate) fn warnings(resource: &Resource, value: &Value) -> Vec<String> {
     match resource.kind {
         VOLUME => volume::warnings(value),
         CLAIM => claim::warnings(value),
+        STATEFUL_SET => vec!["the simulator makes the claims of this StatefulSet, and no pods".to_owned()],
         kind if resource.not_run => {
             vec![format!("the simulator stores this {kind}, and nothing runs it")]
         }

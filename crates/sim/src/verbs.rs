@@ -4,7 +4,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod body;
-mod create;
+pub(crate) mod create;
 mod defaults;
 pub(crate) mod delete;
 pub(crate) mod events;

@@ -73,6 +73,17 @@ async fn helm_installs_changes_and_removes_a_chart_of_volumes() {
 }
 
 #[tokio::test]
+async fn a_deleted_pod_on_a_node_goes_when_its_grace_period_is_over() {
+    let server = Server::start().await;
+    let spec = json!({"nodeName": "n", "containers": [{"name": "c", "image": "i"}]});
+    let metadata = json!({"name": "p", "namespace": "default"});
+    server.sim.put(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}));
+    let deleted = server.kubectl("delete pod p --grace-period=1 --timeout=60s").await;
+    assert!(deleted.contains("deleted"), "{deleted}");
+    assert_eq!(server.sim.object("pods", Some("default"), "p"), None);
+}
+
+#[tokio::test]
 async fn kubectl_is_answered_about_rights_the_cluster_and_metrics() {
     let server = Server::start().await;
     for (command, answer) in [

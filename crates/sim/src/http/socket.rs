@@ -19,6 +19,9 @@ const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
 /// The pause after an accept error, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// The time between two looks for pods whose grace period is over.
+const TICK: Duration = Duration::from_secs(1);
+
 /// Accepts connections until `stop`.
 pub(crate) async fn serve(
     sim: Sim,
@@ -26,9 +29,10 @@ pub(crate) async fn serve(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
     let (stopping, stopped) = watch::channel(false);
-    let service = SimService::new(sim, Some(Socket { address: listener.local_addr()?, stopped }));
+    let service = SimService::new(sim.clone(), Some(Socket { address: listener.local_addr()?, stopped }));
     let connections = GracefulShutdown::new();
     let mut stop = std::pin::pin!(stop);
+    let mut ticks = tokio::time::interval(TICK);
     loop {
         let stream = tokio::select! {
             accepted = listener.accept() => match accepted {
@@ -39,6 +43,10 @@ pub(crate) async fn serve(
                     continue;
                 }
             },
+            _ = ticks.tick() => {
+                sim.end_pods();
+                continue;
+            }
             () = &mut stop => break,
         };
         // Small answers must not wait for each other. The connection also works without the option.

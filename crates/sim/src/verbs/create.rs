@@ -42,7 +42,7 @@ fn review(mut review: Value) -> Value {
 }
 
 /// Creates a decoded object. Generates a missing name.
-pub(super) fn insert(
+pub(crate) fn insert(
     state: &mut State,
     call: &Call,
     value: Value,

@@ -16,6 +16,19 @@ use crate::state::State;
 use crate::status::{ApiError, ApiResult};
 use crate::storage::Key;
 
+/// The finalizer of a deletion that waits for the objects which the deleted one owns.
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+/// The finalizer of a deletion that keeps the objects which the deleted one owns.
+pub(crate) const ORPHAN: &str = "orphan";
+
+/// The fate of the objects that a deleted one owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Propagation {
+    Background,
+    Foreground,
+    Orphan,
+}
+
 /// `metav1.DeleteOptions`, from the body or the query.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
@@ -24,6 +37,13 @@ pub(crate) struct Options {
     resource_version: Option<String>,
     dry_run: bool,
     orphan_dependents: Option<bool>,
+    propagation: Option<Propagation>,
+}
+
+impl Options {
+    pub(crate) fn of(propagation: Propagation) -> Self {
+        Options { propagation: Some(propagation), ..Options::default() }
+    }
 }
 
 pub(super) fn delete(state: &mut State, call: &Call) -> ApiResult<Answer> {
@@ -96,12 +116,13 @@ fn options(call: &Call) -> ApiResult<Options> {
         resource_version: text("/preconditions/resourceVersion"),
         orphan_dependents: value["orphanDependents"].as_bool(),
         dry_run: !dry_run.is_empty(),
+        propagation: None,
     };
     check_options(options, &dry_run, object::text(&value, "/propagationPolicy"))
 }
 
 /// `ValidateDeleteOptions` of apimachinery.
-fn check_options(options: Options, dry_run: &[&str], policy: &str) -> ApiResult<Options> {
+fn check_options(mut options: Options, dry_run: &[&str], policy: &str) -> ApiResult<Options> {
     let mut errors = FieldErrors::default();
     if options.orphan_dependents.is_some() && !policy.is_empty() {
         let why = "orphanDependents and deletionPropagation cannot be both set";
@@ -112,6 +133,12 @@ fn check_options(options: Options, dry_run: &[&str], policy: &str) -> ApiResult<
     }
     check_dry_run(&mut errors, dry_run);
     ApiError::check("DeleteOptions", "meta.k8s.io", "", &errors)?;
+    options.propagation = match (policy, options.orphan_dependents) {
+        ("Foreground", _) => Some(Propagation::Foreground),
+        ("Orphan", _) | (_, Some(true)) => Some(Propagation::Orphan),
+        ("Background", _) | (_, Some(false)) => Some(Propagation::Background),
+        _ => None,
+    };
     Ok(options)
 }
 
@@ -162,7 +189,10 @@ pub(crate) fn delete_object(
         }
         mark_deleting(&mut object, &state.clock, seconds);
     }
-    let finalizers = state.strategies && !object::finalizers(&existing).is_empty();
+    if let Some(propagation) = options.propagation.filter(|_| state.strategies) {
+        set_propagation(&mut object, propagation);
+    }
+    let finalizers = state.strategies && !object::finalizers(&object).is_empty();
     if finalizers && seconds == 0 {
         mark_deleting(&mut object, &state.clock, 0);
     }
@@ -177,6 +207,19 @@ pub(crate) fn delete_object(
         }
     };
     Some(Deleted { object, pending: stays })
+}
+
+/// Sets the finalizer of a propagation policy (`deletionFinalizersForGarbageCollection`).
+fn set_propagation(object: &mut Value, propagation: Propagation) {
+    let mut finalizers = object::items(object, "/metadata/finalizers").to_vec();
+    finalizers.retain(|name| name != FOREGROUND && name != ORPHAN);
+    finalizers.extend(match propagation {
+        Propagation::Background => None,
+        Propagation::Foreground => Some(FOREGROUND.into()),
+        Propagation::Orphan => Some(ORPHAN.into()),
+    });
+    let finalizers = Some(finalizers).filter(|finalizers| !finalizers.is_empty());
+    object::set(object::meta_mut(object), "finalizers", finalizers.map(Value::from));
 }
 
 /// The grace period of a pod.
