@@ -42,7 +42,7 @@ pub(crate) const STATEFUL_SET: &str = "StatefulSet";
 /// The group of access reviews, which are answered and not stored.
 pub(crate) const AUTHORIZATION: &str = "authorization.k8s.io";
 pub(crate) const APPS: &str = "apps";
-const DISCOVERY: &str = "discovery.k8s.io";
+pub(crate) const DISCOVERY: &str = "discovery.k8s.io";
 const COORDINATION: &str = "coordination.k8s.io";
 const EVENTS: &str = "events.k8s.io";
 const STORAGE: &str = "storage.k8s.io";
@@ -125,7 +125,7 @@ pub(crate) static RESOURCES: [Resource; 24] = [
         ..namespaced("", "services", "Service")
     },
     namespaced("", "endpoints", "Endpoints"),
-    namespaced(DISCOVERY, "endpointslices", "EndpointSlice"),
+    Resource { generation: true, ..namespaced(DISCOVERY, "endpointslices", "EndpointSlice") },
     workload("deployments", "Deployment"),
     workload("statefulsets", STATEFUL_SET),
     cluster(AUTHORIZATION, "selfsubjectaccessreviews", "SelfSubjectAccessReview"),

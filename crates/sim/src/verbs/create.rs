@@ -91,7 +91,7 @@ fn insert_named(
     if !call.is_apply() {
         metadata.remove("managedFields");
     }
-    if resource.kind == registry::POD || resource.group == registry::APPS {
+    if matches!(resource.group, registry::APPS | registry::DISCOVERY) || resource.kind == registry::POD {
         metadata.insert("generation".to_owned(), 1.into());
     }
     if state.strategies {

@@ -22,21 +22,13 @@ pub(super) fn apply(resource: &Resource, value: &mut Value) {
     match resource.kind {
         VOLUME => fill(&mut value["spec"], &DEFAULTS["volume source"]),
         POD => pod(&mut value["spec"]),
-        _ if resource.group == APPS => {
-            fill(&mut value["spec"]["template"], &DEFAULTS[POD]);
-            copy_field(&Value::Null, &mut value["spec"]["template"], "status");
-            pod(&mut value["spec"]["template"]["spec"]);
-            for claim in children(&mut value["spec"], "volumeClaimTemplates") {
-                fill(claim, &DEFAULTS[CLAIM]);
+        "Service" => service(&mut value["spec"]),
+        "EndpointSlice" => {
+            for port in children(value, "ports") {
+                fill(port, &json!({"name": "", "protocol": "TCP"}));
             }
         }
-        "Service" => {
-            for port in children(&mut value["spec"], "ports") {
-                let target = port["port"].clone();
-                fill(port, &DEFAULTS["port"]);
-                fill(port, &json!({"targetPort": target}));
-            }
-        }
+        _ if resource.group == APPS => workload(resource, value),
         NAMESPACE if !object::name(value).is_empty() => {
             let name = object::name(value).to_owned();
             child_mut(value, "metadata");
@@ -88,6 +80,39 @@ fn pod(spec: &mut Value) {
         if volume.as_object().is_some_and(|fields| fields.keys().all(|field| field == "name")) {
             volume["emptyDir"] = json!({});
         }
+    }
+}
+
+/// A Deployment or StatefulSet.
+fn workload(resource: &Resource, value: &mut Value) {
+    let spec = &mut value["spec"];
+    let template = &mut spec["template"];
+    fill(template, &DEFAULTS[POD]);
+    copy_field(&Value::Null, template, "status");
+    // Only pods themselves have this default.
+    copy_field(&Value::Null, &mut template["spec"], "enableServiceLinks");
+    pod(&mut template["spec"]);
+    for claim in children(spec, "volumeClaimTemplates") {
+        fill(claim, &DEFAULTS[CLAIM]);
+        fill(claim, &json!({"apiVersion": "v1", "kind": CLAIM}));
+    }
+    for strategy in ["strategy", "updateStrategy"] {
+        if spec[strategy]["type"] == "RollingUpdate" {
+            child_mut(spec, strategy).entry("rollingUpdate").or_insert_with(|| json!({}));
+        }
+    }
+    fill(value, &DEFAULTS[resource.kind]);
+}
+
+fn service(spec: &mut Value) {
+    for port in children(spec, "ports") {
+        fill(port, &DEFAULTS["port"]);
+        if object::is_empty(port.get("targetPort")) {
+            port["targetPort"] = port["port"].clone();
+        }
+    }
+    if let Some(address) = spec.get("clusterIP").cloned() {
+        fill(spec, &json!({"clusterIPs": [address]}));
     }
 }
 
