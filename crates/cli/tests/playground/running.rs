@@ -142,7 +142,6 @@ impl Playground {
         if !tools.exists() {
             std::fs::create_dir(&tools).unwrap();
             symlink(kubectl(), tools.join("kubectl")).unwrap();
-            symlink(env!("CARGO_BIN_EXE_bindery"), tools.join("bindery")).unwrap();
         }
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = std::env::join_paths([tools].into_iter().chain(std::env::split_paths(&path))).unwrap();
