@@ -20,7 +20,7 @@ const ANSWER_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 const METHODS: [Method; 7] =
     [Method::POST, Method::PATCH, Method::PUT, Method::GET, Method::DELETE, Method::HEAD, Method::OPTIONS];
-const PATHS: [&str; 22] = [
+const PATHS: [&str; 28] = [
     "/api/v1/persistentvolumes",
     "/api/v1/persistentvolumes/x",
     "/api/v1/persistentvolumes/x/status",
@@ -39,6 +39,12 @@ const PATHS: [&str; 22] = [
     "/api/v1/namespaces/x/finalize",
     "/api/v1/namespaces/default/events",
     "/apis/events.k8s.io/v1/namespaces/default/events/x",
+    "/apis/apps/v1/namespaces/default/statefulsets",
+    "/apis/apps/v1/namespaces/default/statefulsets/x",
+    "/apis/apps/v1/namespaces/default/deployments/x",
+    "/api/v1/namespaces/default/services/x",
+    "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/x",
+    "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
     "/apis",
     "/openapi/v2",
     "/openapi/v3",
@@ -81,7 +87,7 @@ const ACCEPTS: [&str; 6] = [
     "application/vnd.kubernetes.protobuf",
     "*/*;q=x",
 ];
-const KINDS: [(&str, &str); 8] = [
+const KINDS: [(&str, &str); 13] = [
     ("v1", "PersistentVolume"),
     ("v1", "PersistentVolumeClaim"),
     ("storage.k8s.io/v1", "StorageClass"),
@@ -89,6 +95,11 @@ const KINDS: [(&str, &str); 8] = [
     ("v1", "Namespace"),
     ("v1", "Event"),
     ("v1", "Binding"),
+    ("apps/v1", "StatefulSet"),
+    ("apps/v1", "Deployment"),
+    ("v1", "Service"),
+    ("discovery.k8s.io/v1", "EndpointSlice"),
+    ("authorization.k8s.io/v1", "SelfSubjectAccessReview"),
     ("v1", "DeleteOptions"),
 ];
 const FIELDS: [&str; 20] = [
