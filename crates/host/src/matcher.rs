@@ -185,7 +185,7 @@ impl ComponentMatcher {
     /// Why a call ended without an answer, with the limit and the remedy.
     fn fault(&self, error: &wasmtime::Error) -> PolicyFault {
         if let Some(excess) = error.downcast_ref::<Excess>() {
-            return PolicyFault::Exhausted(excess.to_string());
+            return PolicyFault::Exhausted(format!("{excess}; it must keep less in memory"));
         }
         match error.downcast_ref::<Trap>() {
             Some(Trap::OutOfFuel) => PolicyFault::Exhausted(format!(
@@ -207,8 +207,16 @@ impl ComponentMatcher {
             None if error.is::<wasmtime::PoolConcurrencyLimitError>() => {
                 PolicyFault::Unavailable(error.to_string())
             }
-            None => PolicyFault::BadAnswer(error.root_cause().to_string()),
+            None => PolicyFault::BadAnswer(self.unreadable(&error.root_cause().to_string())),
         }
+    }
+
+    /// Why an answer cannot be read. Wasmtime has no type for an answer that is too large.
+    fn unreadable(&self, why: &str) -> String {
+        if why.starts_with("too much data") {
+            return format!("it hands over more than {} bytes, which is the limit", self.limits.lifted_bytes);
+        }
+        why.to_owned()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use bindery_core::{Quantity, SelectorOperator, Text};
+use rustc_hash::FxHashMap;
 
 use crate::Metadata;
 use crate::kept::Verdict;
@@ -82,16 +83,26 @@ pub struct Verdicts {
 }
 
 impl Candidates {
-    /// Some of the rows, with all texts.
+    /// Some of the rows, with their texts only: all texts in each of many calls would cost the square of the
+    /// rows.
     #[must_use]
     pub fn rows(&self, rows: Range<usize>) -> Self {
-        let of = |column: &Vec<u32>| column.get(rows.clone()).unwrap_or_default().to_vec();
+        let mut texts = Vec::new();
+        let mut places = FxHashMap::default();
+        let mut place = |old: u32| match old.checked_sub(1) {
+            None => 0,
+            Some(at) => *places.entry(at).or_insert_with(|| {
+                texts.push(self.texts[at as usize].clone());
+                u32::try_from(texts.len()).unwrap_or(u32::MAX)
+            }),
+        };
+        let of = |column: &[u32]| column[rows.clone()].iter().map(|old| place(*old)).collect();
         Self {
+            columns: self.columns.iter().map(Vec::as_slice).map(of).collect(),
             whole: self.whole[rows.clone()].to_vec(),
-            nanos: of(&self.nanos),
-            texts: self.texts.clone(),
-            columns: self.columns.iter().map(of).collect(),
-            spread: of(&self.spread),
+            nanos: self.nanos[rows.clone()].to_vec(),
+            spread: self.spread.get(rows).unwrap_or_default().to_vec(),
+            texts,
         }
     }
 }
@@ -156,7 +167,7 @@ impl Verdicts {
             [("reasons", self.reasons.len(), rows), ("scores", self.scores.len(), scored)]
         {
             if found != wanted {
-                return Err(PolicyFault::BadAnswer(format!("it has {found} {what} for {rows} rows")));
+                return Err(bad(format!("it has {found} {what} for {rows} rows; it must have {wanted}")));
             }
         }
         let verdict = |(row, reason): (usize, &u32)| match reason.checked_sub(1) {
