@@ -54,6 +54,7 @@ pub enum VolumeFact {
 /// The values of declared facts that no other field of an object holds. An absent fact has no entry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
+#[expect(clippy::box_collection, reason = "most objects have no facts, and an empty map takes three words")]
 pub struct Facts<K: Ord>(Option<Box<BTreeMap<K, Text>>>);
 
 impl<K: Ord> Facts<K> {

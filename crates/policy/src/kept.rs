@@ -2,7 +2,7 @@
 //! the matcher reads.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, OnceLock};
 
 use bindery_core::{Text, Volume};
@@ -128,11 +128,8 @@ impl Context {
     fn row(&self, metadata: &Metadata, volume: &Volume) -> u128 {
         let capacity = volume.capacity.unwrap_or_default();
         let columns: Vec<Option<Text>> = metadata.columns.iter().map(|fact| column(fact, volume)).collect();
-        let hash = |hasher: &RandomState| {
-            let mut hasher = hasher.build_hasher();
-            (&volume.uid, capacity.whole, capacity.nanos, &columns).hash(&mut hasher);
-            u128::from(hasher.finish())
-        };
+        let row = (&volume.uid, capacity.whole, capacity.nanos, &columns);
+        let hash = |hasher: &RandomState| u128::from(hasher.hash_one(row));
         let [first, second] = &self.hashers;
         hash(first) << 64 | hash(second)
     }
