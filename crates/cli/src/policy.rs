@@ -1,9 +1,13 @@
 //! `bindery policy`: what authors of policies need.
 
+#[cfg(feature = "authoring")]
+mod build;
 mod cases;
 mod inspect;
 mod judge;
 pub(crate) mod module;
+#[cfg(feature = "authoring")]
+mod new;
 mod shown;
 mod test;
 #[cfg(test)]
@@ -24,6 +28,10 @@ pub(crate) struct Arguments {
 /// Each command runs in the module of its name.
 #[derive(Subcommand)]
 enum Command {
+    #[cfg(feature = "authoring")]
+    New(new::Arguments),
+    #[cfg(feature = "authoring")]
+    Build(build::Arguments),
     Inspect(inspect::Arguments),
     Test(test::Arguments),
 }
@@ -31,6 +39,10 @@ enum Command {
 /// Runs `bindery policy`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.command {
+        #[cfg(feature = "authoring")]
+        Command::New(arguments) => new::run(arguments),
+        #[cfg(feature = "authoring")]
+        Command::Build(arguments) => build::run(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),
         Command::Test(arguments) => test::run(arguments),
     }

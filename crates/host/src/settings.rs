@@ -27,6 +27,8 @@ pub(crate) struct Slot {
     table_elements: usize,
     /// Bytes of linear memory.
     memory_bytes: usize,
+    /// Whether its modules may compute constants.
+    extended_const: bool,
 }
 
 /// A slot for an engine: the module itself and what `wit-component` puts around it.
@@ -35,6 +37,7 @@ pub(crate) const ENGINE: Slot = Slot {
     tables: 4,
     table_elements: Limits::TABLE_ELEMENTS_MAX,
     memory_bytes: Limits::MEMORY_BYTES_MAX,
+    extended_const: false,
 };
 /// A slot for a policy, which may contain an interpreter: a component of componentize-py has 38 core
 /// instances and begins with 12.4 MiB; one of componentize-js has a table of 7,688 elements.
@@ -43,6 +46,8 @@ pub(crate) const POLICY: Slot = Slot {
     tables: 64,
     table_elements: 20_000,
     memory_bytes: Limits::POLICY_MEMORY_BYTES_MAX,
+    // componentize-py links Python's libraries by computed offsets.
+    extended_const: true,
 };
 
 /// Costs of slow operators. With these no unit takes longer than 1.2 ns. At one unit each, a loop of
@@ -135,7 +140,7 @@ pub(crate) fn config(instances: u32, slot: &Slot) -> Config {
         .wasm_memory64(false)
         .wasm_wide_arithmetic(false)
         .wasm_custom_page_sizes(false)
-        .wasm_extended_const(false);
+        .wasm_extended_const(slot.extended_const);
     config
 }
 
