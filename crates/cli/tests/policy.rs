@@ -11,7 +11,7 @@ use support::{Ended, Home, ended, root};
 
 /// The folder of the built policies: that of `BINDERY_POLICIES`, else the one beside the programs under test.
 fn built() -> PathBuf {
-    let beside = || Path::new(env!("CARGO_BIN_EXE_bindery")).join("../../components");
+    let beside = || Path::new(env!("CARGO_BIN_EXE_bindery")).with_file_name("../components");
     std::env::var_os("BINDERY_POLICIES").map_or_else(beside, PathBuf::from)
 }
 
