@@ -5,7 +5,9 @@
 mod component;
 mod random;
 
-use bindery_core::{Answer, Cluster, Decision, Engine, EngineFault, Exchange, Question, Recorder, Stop};
+use bindery_core::{
+    Answer, Cluster, Decision, Engine, EngineFault, Exchange, Question, Reason, Recorder, Slot, Stop, Verdict,
+};
 use bindery_engine::DefaultEngine;
 use bindery_host::{Host, Limits, Options};
 use random::Random;
@@ -41,27 +43,33 @@ impl Cluster for RandomCluster {
             Question::Identify(_) => Answer::Identity(random.value()),
             Question::Describe(_) => Answer::Described(random.value()),
             Question::Tallies(_) => Answer::Tallies(random.value()),
+            Question::Verdict(_) => Answer::Verdict(random.value()),
         })
     }
 }
 
-fn decide(engine: &dyn Engine, seed: u64) -> (Result<Decision, EngineFault>, Vec<Exchange>) {
+/// Decides a random request; `seen` makes of the cluster the one that the engine sees.
+fn decide(
+    engine: &dyn Engine,
+    seed: u64,
+    seen: for<'a> fn(&'a mut dyn Cluster) -> Box<dyn Cluster + 'a>,
+) -> (Result<Decision, EngineFault>, Vec<Exchange>) {
     let mut random = Random(seed);
     let request = random.value();
     let mut cluster = RandomCluster(random);
     let mut recorder = Recorder::new(&mut cluster);
-    let decision = engine.decide(&request, &mut recorder);
+    let decision = engine.decide(&request, &mut *seen(&mut recorder));
     (decision, recorder.into_exchanges())
 }
 
-#[test]
-fn the_component_decides_as_the_native_engine_does() {
+/// Checks that a component asks and decides as the native engine does on the cluster that the component sees.
+fn check(bytes: &[u8], seen: for<'a> fn(&'a mut dyn Cluster) -> Box<dyn Cluster + 'a>) {
     let host = Host::new(&Options::default()).unwrap();
-    let component = host.load(&component::default_engine(), Limits::default().unhurried()).unwrap();
+    let component = host.load(bytes, Limits::default().unhurried()).unwrap();
     let mut decided = 0;
     for seed in 0..REQUESTS {
-        let (expected, asked) = decide(&DefaultEngine, seed);
-        let (found, asked_by_component) = decide(&component, seed);
+        let (expected, asked) = decide(&DefaultEngine, seed, seen);
+        let (found, asked_by_component) = decide(&component, seed, |cluster| Box::new(Whole(cluster)));
         assert_eq!(asked_by_component, asked, "seed {seed}: the questions differ");
         match &expected {
             Err(EngineFault::Stopped(Stop::Nonsense(_))) => {
@@ -72,4 +80,53 @@ fn the_component_decides_as_the_native_engine_does() {
         decided += u64::from(expected.is_ok());
     }
     assert!(decided > REQUESTS / 2, "only {decided} of {REQUESTS} requests came to a decision");
+}
+
+/// A cluster as version 0.2 of the contract has it.
+struct Whole<'a>(&'a mut dyn Cluster);
+
+impl Cluster for Whole<'_> {
+    fn ask(&mut self, question: Question) -> Result<Answer, Stop> {
+        self.0.ask(question)
+    }
+}
+
+/// A cluster as version 0.1 of the contract has it, which knows no policies.
+struct WithoutPolicies<'a>(&'a mut dyn Cluster);
+
+impl Cluster for WithoutPolicies<'_> {
+    fn ask(&mut self, question: Question) -> Result<Answer, Stop> {
+        if let Question::Verdict(_) = question {
+            return Ok(Answer::Verdict(Verdict::Allowed));
+        }
+        let mut answer = self.0.ask(question)?;
+        match &mut answer {
+            Answer::Page(page) => {
+                for slot in page.slots.iter_mut().filter(|slot| **slot == Slot::Withheld) {
+                    *slot = Slot::InFlight;
+                }
+            }
+            Answer::Tallies(tallies) => {
+                for tally in tallies.iter_mut().filter(|tally| tally.reason == Reason::Rejected) {
+                    tally.reason = Reason::SelectorDiffers;
+                }
+            }
+            _ => {}
+        }
+        Ok(answer)
+    }
+}
+
+#[test]
+fn the_component_decides_as_the_native_engine_does() {
+    check(&component::default_engine(), |cluster| Box::new(Whole(cluster)));
+}
+
+/// The file is the default engine, built before version 0.2. If the native engine comes to decide otherwise
+/// where no policy is asked, `WithoutPolicies` cannot express it, and both have to be held against a copy of
+/// the engine of that time.
+#[test]
+fn a_component_of_version_0_1_decides_as_where_no_policy_is_known() {
+    let bytes = include_bytes!("contract/engine-0.1.wasm");
+    check(bytes, |cluster| Box::new(WithoutPolicies(cluster)));
 }

@@ -10,7 +10,7 @@ use bindery_core::{
     Message, Migration, Mismatch, Operation, OperationKind, OperationState, Outcome, Page, Plugin,
     PluginFound, PluginMatch, PluginOperation, Pod, Point, Progress, Quantity, QuantityFormat, Query, Reason,
     ReclaimPolicy, Regarding, Request, Requirement, Returned, Rule, Selector, SelectorOperator, Slot, Source,
-    Step, Subject, Tally, Text, Uid, Version, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
+    Step, Subject, Tally, Text, Uid, Verdict, Version, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
     VolumeTarget,
 };
 
@@ -162,11 +162,7 @@ sample_by! {
         nanos: random.pick(&[0, 0, 1, 999_999_999]),
         format: random.value(),
     };
-    Reason = |random| match random.pick(&Self::ALL) {
-        // Version 0.1 of the contract has no reason for what policies reject.
-        Self::Rejected => Self::SelectorDiffers,
-        reason => reason,
-    };
+    Reason = |random| random.pick(&Self::ALL);
     Rule = |random| random.pick(&Self::ALL);
     Request = |random| Self { now: random.value(), subject: random.value() };
 }
@@ -184,7 +180,7 @@ sample_cases! {
     PluginOperation { Provision, Delete, Recycle }
     Source { Overlay, Cache, Live }
     OperationState { Idle, Running, BackingOff }
-    Slot { Free, InFlight }
+    Slot { Free, InFlight, Withheld }
     Mismatch { Deleting, TooSmall, Class, AttributesClass, VolumeMode, AccessModes }
     FinalizerEdit { Keep, Add, Remove }
     Clear { Whole, Uid }
@@ -222,6 +218,9 @@ sample_records! {
 sample_variants! {
     Selector |r| { Self::Requirements(r.value()), Self::Invalid(r.value()) }
     PluginMatch |r| { r.pick(&[Self::None]), Self::One(r.value()), Self::Several(r.value()) }
+    Verdict |r| {
+        r.pick(&[Self::Allowed]), Self::Rejected { policy: r.value(), reason: r.value() },
+    }
     Migration |r| { r.pick(&[Self::Off, Self::Untranslatable]), Self::On(r.value()) }
     PluginFound |r| { r.pick(&[Self::None, Self::Unable]), Self::Several(r.value()) }
     Regarding |r| { Self::Claim(r.value()), Self::Volume(r.value()) }
@@ -255,6 +254,7 @@ sample_variants! {
         ]),
         Self::VolumeOfOther(r.value()), Self::WaitForPodScheduled(r.value()),
         Self::ClaimMismatch { volume: r.value(), mismatch: r.value() },
+        Self::VolumeRejected { volume: r.value(), policy: r.value(), reason: r.value() },
         Self::ClaimModeMismatch { volume: r.value() }, Self::VolumeModeMismatch { claim: r.value() },
         Self::ClaimLostVolume(r.value()), Self::ClaimMisbound(r.value()),
         Self::ExternalProvisioning(r.value()), Self::ProvisioningFailed(r.value()),

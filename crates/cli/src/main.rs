@@ -39,8 +39,8 @@ use tracing::level_filters::LevelFilter;
 
 use self::logging::LogArguments;
 
-/// The version of this command, and of the contract of its engines.
-const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (contract bindery:policy@0.1.0)");
+/// The version of this command, and the versions of the contract that it serves.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (contract bindery:policy@0.2.0 and @0.1.0)");
 
 /// Bind PersistentVolumeClaims to PersistentVolumes by the decisions of a WebAssembly component.
 #[derive(Parser)]
@@ -119,14 +119,12 @@ mod tests {
     }
 
     #[test]
-    fn the_version_names_the_contract_in_the_checkout() {
-        let folder = concat!(env!("BINDERY_CHECKOUT"), "wit/0.1");
-        let texts =
-            std::fs::read_dir(folder).unwrap().map(|entry| std::fs::read_to_string(entry.unwrap().path()));
-        let package = texts.flatten().find_map(|text| {
-            let line = text.lines().find(|line| line.starts_with("package "))?;
-            Some(line.trim_start_matches("package ").trim_end_matches(';').to_owned())
-        });
-        assert!(VERSION.contains(&package.unwrap()), "{VERSION}");
+    fn the_version_names_each_contract_in_the_checkout() {
+        for folder in ["0.1", "0.2"] {
+            let path = format!("{}wit/{folder}/world.wit", env!("BINDERY_CHECKOUT"));
+            let text = std::fs::read_to_string(path).unwrap();
+            let package = text.lines().find_map(|line| line.strip_prefix("package bindery:policy"));
+            assert!(VERSION.contains(package.unwrap().trim_end_matches(';')), "{VERSION}");
+        }
     }
 }

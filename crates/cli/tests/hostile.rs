@@ -33,9 +33,8 @@ const REFUSED: [(&str, &str); 4] = [
     ),
     (
         "exports-a-later-version",
-        "the component is made for bindery:policy/decide@0.9.0; this host serves bindery:policy 0.1: rebuild \
-         it against one of \
-         these",
+        "the component is made for bindery:policy/decide@0.9.0; this host serves bindery:policy 0.2 and 0.1: \
+         rebuild it against one of these",
     ),
     (
         "is-a-core-module",

@@ -11,7 +11,7 @@
 )]
 
 wit_bindgen::generate!({
-    path: "../../wit/0.1",
+    path: "../../wit/0.2",
     world: "engine",
     pub_export_macro: true,
     default_bindings_module: "crate::bindings",

@@ -1,8 +1,10 @@
 //! How core types cross the contract: one line per type, each with both directions.
 //!
-//! This file is compiled twice, with the component's bindings and with the host's, which name the same types
-//! of `wit/` alike. So the two sides cannot disagree, and the round trip can be tested without WebAssembly.
-//! `super::bindings` is the side's bindings module; each interface of the contract has a file in `carry/`.
+//! This file is compiled with the component's bindings and with the host's of each version of the contract,
+//! which name the same types of `wit/` alike. So the sides cannot disagree, and the round trip can be tested
+//! without WebAssembly. `super::bindings` is the side's bindings module, and the side's macro
+//! `since_0_2! { { new } else { old } }` says which of two texts is compiled. Each interface of the contract
+//! has a file in `carry/`.
 //!
 //! What does not cross: the labels of a volume (the host evaluates selectors), finalizers other than the two
 //! that decisions read, and the facts that policies declare.
@@ -42,7 +44,7 @@ macro_rules! same {
     };
 }
 
-/// Enums: the same cases, by name. Cases after the semicolon are newer than the contract, which tells the
+/// Enums: the same cases, by name. Cases after the semicolon came with version 0.2; version 0.1 is told the
 /// nearest of its own.
 macro_rules! cases {
     ($($module:ident::$type:ident { $($case:ident),* $(,)? $(; $($newer:ident => $nearest:ident),*)? })*) => {
@@ -51,12 +53,23 @@ macro_rules! cases {
             fn lower(&self) -> $module::$type {
                 match self {
                     $(Self::$case => $module::$type::$case,)*
-                    $($(Self::$newer => $module::$type::$nearest,)*)?
+                    $($(Self::$newer => since_0_2! {
+                        { $module::$type::$newer } else { $module::$type::$nearest }
+                    },)*)?
                 }
             }
             fn lift(wit: $module::$type) -> Result<Self, IllTyped> {
-                Ok(match wit {
-                    $($module::$type::$case => Self::$case,)*
+                Ok(since_0_2! {
+                    {
+                        match wit {
+                            $($module::$type::$case => Self::$case,)*
+                            $($($module::$type::$newer => Self::$newer,)*)?
+                        }
+                    } else {
+                        match wit {
+                            $($module::$type::$case => Self::$case,)*
+                        }
+                    }
                 })
             }
         })*
@@ -79,13 +92,16 @@ macro_rules! records {
 }
 
 /// Variants: the same cases, by name. `plain` ones carry nothing, `value` ones one value, `field` ones one
-/// value that core names, `fields` ones several, which the contract puts into a record.
+/// value that core names, `fields` ones several, which the contract puts into a record. `newer` ones are as
+/// `fields` and came with version 0.2; version 0.1 is told the nearest of its own that carries nothing.
 macro_rules! variants {
     ($($type:ty = $module:ident::$wit:ident {
         $(plain: $($plain:ident),*;)?
         $(value: $($value:ident),*;)?
         $(field: $($single:ident($name:ident)),*;)?
         $(fields: $($case:ident = $record_module:ident::$record:ident { $($field:ident),* }),*;)?
+        $(newer: $newer:ident = $newer_module:ident::$newer_record:ident { $($newer_field:ident),* }
+            => $nearest:ident;)?
     })*) => {
         $(impl Carry for $type {
             type Wit = $module::$wit;
@@ -97,16 +113,46 @@ macro_rules! variants {
                     $($(Self::$case { $($field),* } => {
                         $module::$wit::$case($record_module::$record { $($field: $field.lower()),* })
                     })*)?
+                    $(Self::$newer { $($newer_field),* } => since_0_2! {
+                        {
+                            $module::$wit::$newer($newer_module::$newer_record {
+                                $($newer_field: $newer_field.lower()),*
+                            })
+                        } else {{
+                            let _ = ($($newer_field),*);
+                            $module::$wit::$nearest
+                        }}
+                    },)?
                 }
             }
             fn lift(wit: $module::$wit) -> Result<Self, IllTyped> {
-                Ok(match wit {
-                    $($($module::$wit::$plain => Self::$plain,)*)?
-                    $($($module::$wit::$value(value) => Self::$value(Carry::lift(value)?),)*)?
-                    $($($module::$wit::$single($name) => Self::$single { $name: Carry::lift($name)? },)*)?
-                    $($($module::$wit::$case(record) => {
-                        Self::$case { $($field: Carry::lift(record.$field)?),* }
-                    })*)?
+                Ok(since_0_2! {
+                    {
+                        match wit {
+                            $($($module::$wit::$plain => Self::$plain,)*)?
+                            $($($module::$wit::$value(value) => Self::$value(Carry::lift(value)?),)*)?
+                            $($($module::$wit::$single($name) => {
+                                Self::$single { $name: Carry::lift($name)? }
+                            })*)?
+                            $($($module::$wit::$case(record) => {
+                                Self::$case { $($field: Carry::lift(record.$field)?),* }
+                            })*)?
+                            $($module::$wit::$newer(record) => {
+                                Self::$newer { $($newer_field: Carry::lift(record.$newer_field)?),* }
+                            })?
+                        }
+                    } else {
+                        match wit {
+                            $($($module::$wit::$plain => Self::$plain,)*)?
+                            $($($module::$wit::$value(value) => Self::$value(Carry::lift(value)?),)*)?
+                            $($($module::$wit::$single($name) => {
+                                Self::$single { $name: Carry::lift($name)? }
+                            })*)?
+                            $($($module::$wit::$case(record) => {
+                                Self::$case { $($field: Carry::lift(record.$field)?),* }
+                            })*)?
+                        }
+                    }
                 })
             }
         })*

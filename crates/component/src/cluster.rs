@@ -48,5 +48,6 @@ fn ask(question: &Question) -> Result<Answer, IllTyped> {
         Question::Identify(handle) => Answer::Identity(Carry::lift(cluster::identify(handle.lower()))?),
         Question::Describe(handle) => Answer::Described(Carry::lift(cluster::describe(handle.lower()))?),
         Question::Tallies(query) => Answer::Tallies(Carry::lift(cluster::list_tallies(&query.lower()))?),
+        Question::Verdict(volume) => Answer::Verdict(Carry::lift(cluster::get_verdict(volume))?),
     })
 }

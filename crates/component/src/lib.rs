@@ -4,6 +4,11 @@
 //! Natively only the conversions are here, and nothing calls them; `cargo xtask components` makes the
 //! component.
 
+/// The component is made for version 0.2 of the contract.
+macro_rules! since_0_2 {
+    ({ $($new:tt)* } else { $($old:tt)* }) => { $($new)* };
+}
+
 mod bindings;
 #[expect(dead_code, reason = "the host's half; and natively all, because the export is wasm only")]
 mod carry;

@@ -111,6 +111,7 @@ fn text_bytes(question: &Question) -> usize {
         | Question::Plugin(name)
         | Question::PluginForVolume(name)
         | Question::PluginReady(name, _)
+        | Question::Verdict(name)
         | Question::Migration(name) => name.len(),
         Question::Operation(_, uid) => uid.0.len(),
         Question::ReservedFor { key, uid } => key.namespace.len() + key.name.len() + uid.0.len(),

@@ -69,6 +69,9 @@ pub enum Question {
     Describe(Handle),
     /// Why volumes do not meet the query, in numbers, with the nearest of them → [`Answer::Tallies`].
     Tallies(Query),
+    /// What the policies say about giving the claim that is decided the free volume of that name, which it
+    /// names → [`Answer::Verdict`].
+    Verdict(Text),
 }
 
 /// An answer; see [`Question`].
@@ -110,6 +113,8 @@ pub enum Answer {
     Described(Arc<Volume>),
     /// To [`Question::Tallies`].
     Tallies(Vec<Tally>),
+    /// To [`Question::Verdict`].
+    Verdict(Verdict),
 }
 
 /// Where an object is read.
@@ -253,7 +258,7 @@ pub enum Slot {
 }
 
 /// What the policies of a claim say about a volume that it could newly get.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
     /// All of them allow it.
     Allowed,
@@ -400,4 +405,5 @@ typed_questions! {
     identify(handle: Handle) -> Identity(VolumeTarget) = Question::Identify(handle);
     describe(handle: Handle) -> Described(Arc<Volume>) = Question::Describe(handle);
     tallies(query: Query) -> Tallies(Vec<Tally>) = Question::Tallies(query);
+    verdict(volume: Text) -> Verdict(Verdict) = Question::Verdict(volume);
 }

@@ -73,6 +73,15 @@ pub enum EventKind {
         /// First check that failed.
         mismatch: Mismatch,
     },
+    /// A policy rejects the free volume that the claim names.
+    VolumeRejected {
+        /// Name of the volume.
+        volume: Text,
+        /// The policy.
+        policy: Text,
+        /// Why, as a sentence.
+        reason: Text,
+    },
     /// The claim and the volume reserved for it have different volume modes; an event on the claim.
     ClaimModeMismatch {
         /// Name of the volume.
@@ -137,7 +146,8 @@ pub enum Mismatch {
 }
 
 impl EventKind {
-    /// `type` and `reason` of the event, as upstream gives them.
+    /// `type` and `reason` of the event, as upstream gives them. `VolumeRejected` and `Unreadable` are
+    /// Bindery's own.
     pub fn type_and_reason(&self) -> (EventType, &'static str) {
         use EventType::{Normal, Warning};
         match self {
@@ -148,6 +158,7 @@ impl EventKind {
             Self::ClaimMismatch { .. } | Self::ClaimModeMismatch { .. } | Self::VolumeModeMismatch { .. } => {
                 (Warning, "VolumeMismatch")
             }
+            Self::VolumeRejected { .. } => (Warning, "VolumeRejected"),
             Self::ClaimLostReference | Self::ClaimLostVolume(_) => (Warning, "ClaimLost"),
             Self::ClaimMisbound(_) => (Warning, "ClaimMisbound"),
             Self::ExternalProvisioning(_) => (Normal, "ExternalProvisioning"),

@@ -35,6 +35,8 @@ named_cases! {
         AttributesClassDiffers = "attributes-class-differs";
         /// Deny: the named volume lacks an access mode.
         AccessModesMissing = "access-modes-missing";
+        /// Deny: a policy rejects the named volume.
+        VolumeRejected = "volume-rejected";
         /// Deny: the named volume is one half of another claim's complete pair.
         VolumeOfOther = "volume-of-other";
         /// Deny: the update breaks a complete pair.

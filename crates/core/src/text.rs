@@ -113,6 +113,9 @@ impl fmt::Display for EventKind {
             Self::ClaimMismatch { volume, mismatch } => {
                 write!(f, "Cannot bind to requested volume {volume:?}: {mismatch}")
             }
+            Self::VolumeRejected { volume, policy, reason } => {
+                write!(f, "Cannot bind to requested volume {volume:?}: policy {policy} rejects it: {reason}")
+            }
             Self::ClaimModeMismatch { volume } => {
                 write!(f, "Cannot bind to requested volume {volume:?}: {}", Mismatch::VolumeMode)
             }

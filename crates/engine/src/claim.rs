@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bindery_core::{
     Action, BindingMode, Claim, ClaimPhase, Class, EventKind, Failure, Mismatch, Query, Reason, Source,
-    Tally, Text, Volume,
+    Tally, Text, Verdict, Volume,
 };
 
 use crate::bind::{bind, lose_claim, set_claim_unbound};
@@ -34,8 +34,8 @@ fn sync_unbound(call: &mut Call<'_>, claim: &Claim) -> Result<(), Halt> {
     let delay = waits_for_consumer(class.as_deref())?;
     match best_match(call, claim, delay)? {
         Match::Volume(volume) => return bind(call, &volume, claim),
-        Match::InFlight(tally) => {
-            call.tally([tally]);
+        Match::Waits(tallies) => {
+            call.tally(tallies);
             return Ok(());
         }
         Match::None => {}
@@ -107,7 +107,8 @@ pub(crate) fn explain(call: &mut Call<'_>, claim: &Claim) -> Result<(), Halt> {
 }
 
 /// A claim that the user has pointed at a volume (`syncUnboundClaim`). Selector, node affinity, phase and
-/// binding mode do not count: the user has decided.
+/// binding mode do not count: the user has decided. Policies do count, so
+/// that naming a volume is no way around them.
 fn sync_named(call: &mut Call<'_>, claim: &Claim, name: &Text) -> Result<(), Halt> {
     let Some(volume) = call.volume(Source::Overlay, name)? else {
         // U5
@@ -118,6 +119,12 @@ fn sync_named(call: &mut Call<'_>, claim: &Claim, name: &Text) -> Result<(), Hal
         if let Some(mismatch) = mismatches(&volume, claim).next() {
             // U6
             call.tell_claim(claim, EventKind::ClaimMismatch { volume: name.clone(), mismatch });
+            set_claim_unbound(call, claim, ClaimPhase::Pending);
+            return Ok(());
+        }
+        if let Verdict::Rejected { policy, reason } = call.cluster.verdict(name.clone())? {
+            // Not upstream's: it has no policies.
+            call.tell_claim(claim, EventKind::VolumeRejected { volume: name.clone(), policy, reason });
             set_claim_unbound(call, claim, ClaimPhase::Pending);
             return Ok(());
         }

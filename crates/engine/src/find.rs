@@ -16,8 +16,8 @@ const PAGE_LIMITS: [u32; 4] = [8, 64, 512, 4096];
 pub(crate) enum Match {
     /// The volume to bind.
     Volume(Arc<Volume>),
-    /// No volume can be taken, but these may become free again.
-    InFlight(Tally),
+    /// No volume can be taken, but some may become free or allowed; the claim waits for them.
+    Waits(Vec<Tally>),
     /// No volume fits.
     None,
 }
@@ -35,7 +35,7 @@ pub(crate) fn best_match(call: &mut Call<'_>, claim: &Claim, delay: bool) -> Res
         return Err(Failure::SelectorInvalid(error.clone()).into());
     }
     let reserved = reserved(call, claim)?;
-    let mut in_flight = InFlight::default();
+    let mut waiting = Waiting::default();
     for set in sets {
         // A reserved volume wins within its group only: upstream takes a free one of a smaller group first.
         if let Some(volume) = reserved.iter().find(|volume| volume.access_set() == set) {
@@ -44,11 +44,11 @@ pub(crate) fn best_match(call: &mut Call<'_>, claim: &Claim, delay: bool) -> Res
         if delay {
             continue;
         }
-        if let Some(handle) = smallest_free(call, claim, set, &mut in_flight)? {
+        if let Some(handle) = smallest_free(call, claim, set, &mut waiting)? {
             return Ok(Match::Volume(call.cluster.describe(handle)?));
         }
     }
-    in_flight.into_match(call)
+    waiting.into_match(call)
 }
 
 /// The volumes reserved for the claim that it can have. Their phase, class and labels do not count.
@@ -77,7 +77,7 @@ fn smallest_free(
     call: &mut Call<'_>,
     claim: &Claim,
     access_set: AccessModes,
-    in_flight: &mut InFlight,
+    waiting: &mut Waiting,
 ) -> Result<Option<Handle>, Halt> {
     let mut after = None;
     let mut pages = 0;
@@ -87,7 +87,8 @@ fn smallest_free(
         for (handle, slot) in page.handles.iter().zip(&page.slots) {
             match slot {
                 Slot::Free => return Ok(Some(*handle)),
-                Slot::InFlight | Slot::Withheld => in_flight.add(*handle),
+                Slot::InFlight => waiting.in_flight.push(*handle),
+                Slot::Withheld => waiting.withheld.push(*handle),
             }
         }
         match page.handles.last() {
@@ -98,29 +99,31 @@ fn smallest_free(
     }
 }
 
-/// Volumes that fit and that decisions in flight have picked for other claims.
+/// Volumes that fit, for which a claim waits.
 #[derive(Default)]
-struct InFlight {
-    count: u32,
-    nearest: Vec<Handle>,
+struct Waiting {
+    /// Picked by decisions in flight for other claims.
+    in_flight: Vec<Handle>,
+    /// Rejected by a policy.
+    withheld: Vec<Handle>,
 }
 
-impl InFlight {
-    fn add(&mut self, handle: Handle) {
-        self.count += 1;
-        if self.nearest.len() < NEAREST_MAX {
-            self.nearest.push(handle);
-        }
-    }
-
+impl Waiting {
     fn into_match(self, call: &mut Call<'_>) -> Result<Match, Halt> {
-        if self.count == 0 {
-            return Ok(Match::None);
+        let mut tallies = Vec::new();
+        for (reason, handles) in [(Reason::Rejected, self.withheld), (Reason::InFlight, self.in_flight)] {
+            if !handles.is_empty() {
+                tallies.push(tally(call, reason, &handles)?);
+            }
         }
-        let mut nearest = Vec::with_capacity(self.nearest.len());
-        for handle in self.nearest {
-            nearest.push(call.cluster.identify(handle)?.name);
-        }
-        Ok(Match::InFlight(Tally { reason: Reason::InFlight, count: self.count, nearest }))
+        Ok(if tallies.is_empty() { Match::None } else { Match::Waits(tallies) })
     }
+}
+
+fn tally(call: &mut Call<'_>, reason: Reason, handles: &[Handle]) -> Result<Tally, Halt> {
+    let mut nearest = Vec::new();
+    for handle in &handles[..handles.len().min(NEAREST_MAX)] {
+        nearest.push(call.cluster.identify(*handle)?.name);
+    }
+    Ok(Tally { reason, count: u32::try_from(handles.len()).unwrap_or(u32::MAX), nearest })
 }

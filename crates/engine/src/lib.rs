@@ -16,7 +16,8 @@
 //!
 //! - Ties between equal volumes break by name (upstream: by the order of a hash map).
 //! - A claim whose only fitting volumes are picked by decisions in flight waits for their end; it is neither
-//!   provisioned for nor given a class because of them.
+//!   provisioned for nor given a class because of them. The same holds for volumes that a policy withholds.
+//! - A claim that names a free volume which a policy rejects stays pending, with an event (`claim.rs`).
 //! - Where a volume could not be created, its asset is deleted only after a live read shows that the volume
 //!   does not exist, and counts as deleted when the plugin says so (`operations/provision.rs`).
 //! - A claim and the volume that it names are compared by their full sizes, as upstream does from v1.38

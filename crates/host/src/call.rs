@@ -42,6 +42,10 @@ impl Call {
         Self { cluster, clock, asking_ticks: 0, questions: 0, memory: Memory { limits, bytes: 0 } }
     }
 
+    pub(crate) fn cluster(&mut self) -> &mut dyn Cluster {
+        self
+    }
+
     /// Extends the deadline by the time that questions took, which is not the engine's own; where they took
     /// none, the deadline has passed.
     pub(crate) fn at_deadline(&mut self) -> wasmtime::Result<UpdateDeadline> {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use bindery_core::{Cluster, Decision, Engine, EngineFault, Request, Stop};
 use wasmtime::{PoolConcurrencyLimitError, Store, Trap};
 
+use crate::Limits;
 use crate::borrow::Borrowed;
 use crate::call::{Call, Excess};
+use crate::contract::Contract;
 use crate::gate::{Gate, TICK};
 use crate::settings::STACK_BYTES;
-use crate::{Limits, v0_1};
 
 /// Stack that must be left when a decision begins: the engine's own, and as much again for the host's
 /// answers. With less, the thread would overflow before wasmtime notices, which ends the process.
@@ -26,7 +27,7 @@ pub struct ComponentEngine {
     pub(crate) shared: Arc<Shared>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) digest: String,
-    pub(crate) contract: v0_1::Prepared,
+    pub(crate) contract: Contract,
 }
 
 /// What the engines of a host share.

@@ -26,13 +26,13 @@
 mod borrow;
 mod cache;
 mod call;
+mod contract;
 mod engine;
 mod gate;
 mod limits;
 mod load;
 mod matcher;
 mod settings;
-mod v0_1;
 
 use std::fs::File;
 use std::io::Read as _;
@@ -40,7 +40,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
-use wasmtime::component::{Component, Linker};
+use wasmtime::component::Component;
 
 pub use engine::{ComponentEngine, Stats};
 pub use limits::Limits;
@@ -49,6 +49,7 @@ pub use matcher::{ComponentMatcher, PolicyHost};
 pub use settings::FUEL_SCHEDULE;
 
 use cache::Cache;
+use contract::Contract;
 use engine::Shared;
 use gate::Gate;
 use load::World;
@@ -120,13 +121,14 @@ impl Runtime {
         Ok(Self { shared: Arc::new(Shared { engine, gate }), cache })
     }
 
-    /// Checks that the bytes are a component of a world, and compiles it. Returns it with its digest.
+    /// Checks that the bytes are a component of a world, and compiles it. Returns it with the version of the
+    /// contract that it is made for, `major.minor`, and its digest.
     fn compile(
         &self,
         bytes: &[u8],
         bytes_max: usize,
         world: &World,
-    ) -> Result<(Component, String), LoadError> {
+    ) -> Result<(Component, (u64, u64), String), LoadError> {
         if bytes.len() > bytes_max {
             return Err(LoadError::TooLarge { max: bytes_max });
         }
@@ -138,8 +140,8 @@ impl Runtime {
             None => Component::from_binary(engine, bytes),
         }
         .map_err(|error| LoadError::Invalid(format!("{error:#}")))?;
-        world.check(engine, &component)?;
-        Ok((component, format!("sha256:{digest:x}")))
+        let version = world.check(engine, &component)?;
+        Ok((component, version, format!("sha256:{digest:x}")))
     }
 }
 
@@ -160,9 +162,10 @@ impl Host {
     ///
     /// This host cannot run it.
     pub fn load(&self, bytes: &[u8], limits: Limits) -> Result<ComponentEngine, LoadError> {
-        let (component, digest) = self.runtime.compile(bytes, COMPONENT_BYTES_MAX, &load::ENGINE)?;
+        let (component, version, digest) = self.runtime.compile(bytes, COMPONENT_BYTES_MAX, &load::ENGINE)?;
+        let contract = Contract::new(&component, version);
         Ok(ComponentEngine {
-            contract: self.prepare(&component).map_err(|error| LoadError::Mismatch(format!("{error:#}")))?,
+            contract: contract.map_err(|error| LoadError::Mismatch(format!("{error:#}")))?,
             shared: Arc::clone(&self.runtime.shared),
             limits: Arc::new(limits),
             digest,
@@ -176,13 +179,6 @@ impl Host {
     /// The file cannot be read, or this host cannot run it.
     pub fn load_file(&self, path: impl AsRef<Path>, limits: Limits) -> Result<ComponentEngine, LoadError> {
         self.load(&read(path.as_ref(), COMPONENT_BYTES_MAX)?, limits)
-    }
-
-    /// Binds the engine to the contract.
-    fn prepare(&self, component: &Component) -> wasmtime::Result<v0_1::Prepared> {
-        let mut linker = Linker::new(&self.runtime.shared.engine);
-        v0_1::offer(&mut linker)?;
-        v0_1::Prepared::new(linker.instantiate_pre(component)?)
     }
 }
 

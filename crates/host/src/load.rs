@@ -103,7 +103,7 @@ pub(crate) const ENGINE: World = World {
     name: "engine",
     export: "decide",
     offered: &["actions", "cluster", "events", "types"],
-    served: &[(0, 1)],
+    served: &[(0, 2), (0, 1)],
 };
 pub(crate) const MATCHER: World =
     World { name: "matcher", export: "match", offered: &["facts"], served: &[(0, 2)] };
@@ -144,8 +144,8 @@ fn read_leb(bytes: &[u8]) -> Option<(usize, &[u8])> {
 }
 
 impl World {
-    /// Checks imports and exports by name and version.
-    pub(crate) fn check(&self, engine: &Engine, component: &Component) -> Result<(), LoadError> {
+    /// Checks imports and exports by name and version, and returns the version, as `major.minor`.
+    pub(crate) fn check(&self, engine: &Engine, component: &Component) -> Result<(u64, u64), LoadError> {
         let ty = component.component_type();
         let imports: Vec<&str> = ty.imports(engine).map(|(name, _)| name).collect();
         let foreign: Vec<String> =
@@ -168,7 +168,7 @@ impl World {
                 return Err(LoadError::Mismatch(format!("it exports {export} and imports {import}")));
             }
         }
-        Ok(())
+        Ok(version)
     }
 
     fn offers(&self, name: &str) -> bool {
@@ -219,9 +219,10 @@ mod tests {
     fn an_engine_is_served_by_its_minor_version() {
         assert_eq!(ENGINE.version_of("bindery:policy/decide@0.1.0").unwrap(), (0, 1));
         assert_eq!(ENGINE.version_of("bindery:policy/decide@0.1.7").unwrap(), (0, 1));
-        for other in ["bindery:policy/decide@0.2.0", "bindery:policy/decide@1.0.0", "bindery:policy/decide"] {
+        assert_eq!(ENGINE.version_of("bindery:policy/decide@0.2.0").unwrap(), (0, 2));
+        for other in ["bindery:policy/decide@0.3.0", "bindery:policy/decide@1.0.0", "bindery:policy/decide"] {
             let error = ENGINE.version_of(other).unwrap_err().to_string();
-            assert!(error.contains(other) && error.contains("0.1"), "{error}");
+            assert!(error.contains(other) && error.contains("0.2 and 0.1"), "{error}");
         }
     }
 }

@@ -84,7 +84,7 @@ impl PolicyHost {
     ///
     /// As [`PolicyHost::load_file`].
     pub fn load(&self, bytes: &[u8], limits: Limits) -> Result<ComponentMatcher, LoadError> {
-        let (component, digest) = self.runtime.compile(bytes, COMPONENT_BYTES_MAX, &load::MATCHER)?;
+        let (component, _, digest) = self.runtime.compile(bytes, COMPONENT_BYTES_MAX, &load::MATCHER)?;
         let mut linker = Linker::new(&self.runtime.shared.engine);
         let component = bindings::Matcher::add_to_linker::<_, HasSelf<PolicyCall>>(&mut linker, |call| call)
             .and_then(|()| MatcherPre::new(linker.instantiate_pre(&component)?))

@@ -7,8 +7,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bindery_core::{
-    AccessModes, Answer, Claim, Cluster, Handle, NEAREST_MAX, Page, Quantity, Query, Question, Reason, Slot,
-    Stop, Tally, Text, Volume, VolumeIndex,
+    AccessModes, Answer, Claim, Cluster, Handle, Lookup, NEAREST_MAX, Page, Quantity, Query, Question,
+    Reason, Slot, Stop, Tally, Text, Verdict, Volume, VolumeIndex,
 };
 
 use crate::chain::{Applied, Judgement};
@@ -24,6 +24,8 @@ pub struct Filtered<'a> {
     applied: Applied<'a>,
     rounds: &'a mut Rounds,
     lists: BTreeMap<AccessModes, List>,
+    /// The volumes that the engine has read by name, as it was told them last.
+    told: BTreeMap<Text, Arc<Volume>>,
 }
 
 /// The candidates of one access-mode set.
@@ -68,7 +70,7 @@ impl<'a> Filtered<'a> {
         if applied.asked.is_empty() {
             return Ok(None);
         }
-        Ok(Some(Self { index, applied, rounds, lists: BTreeMap::new() }))
+        Ok(Some(Self { index, applied, rounds, lists: BTreeMap::new(), told: BTreeMap::new() }))
     }
 
     fn page(&mut self, query: &Query, after: Option<Handle>, limit: u32) -> Result<Page, Stop> {
@@ -165,6 +167,15 @@ impl<'a> Filtered<'a> {
         }
         Ok(tallies)
     }
+
+    /// What the policies say about a volume that the claim names, as the engine has read it.
+    fn verdict(&mut self, volume: &Text) -> Result<Verdict, Stop> {
+        let Some(volume) = self.told.get(volume) else {
+            return Err(Stop::Nonsense("a verdict about a volume that was not read before"));
+        };
+        self.rounds.narrowed(&self.applied)?;
+        self.applied.verdict(volume, self.rounds)
+    }
 }
 
 impl Cluster for Filtered<'_> {
@@ -174,7 +185,14 @@ impl Cluster for Filtered<'_> {
                 Ok(Answer::Page(self.page(&query, after, limit)?))
             }
             Question::Tallies(query) => Ok(Answer::Tallies(self.tallies(query)?)),
-            question => self.index.ask(question),
+            Question::Verdict(volume) => Ok(Answer::Verdict(self.verdict(&volume)?)),
+            question => {
+                let answer = self.index.ask(question)?;
+                if let Answer::Volume(Lookup::Found(volume)) = &answer {
+                    self.told.insert(volume.name.clone(), Arc::clone(volume));
+                }
+                Ok(answer)
+            }
         }
     }
 }

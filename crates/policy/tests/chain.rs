@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bindery_core::{
     AccessModes, Claim, ClaimFact, ClaimKey, Cluster, DecisionLimits, Facts, Lookup, Query, Reason, Slot,
-    Stop, Verdict, Volume,
+    Source, Stop, Verdict, Volume,
 };
 use bindery_kit::{NoEnvironment, gib, volume};
 use bindery_policy::{Chain, Filtered, Kept, OnFailure, Otherwise, Policy, Rounds, Surroundings};
@@ -186,6 +186,34 @@ fn rejected_volumes_are_withheld_where_the_claim_is_to_wait() {
     let chain = Chain::new(vec![waits]);
     assert_eq!(see(&store, &chain, &Kept::default(), &claim("a")), seen(&[], &["b1", "b2"], 2));
     assert_eq!(see(&store, &chain, &Kept::default(), &claim("b")), seen(&["b1", "b2"], &[], 0));
+}
+
+#[test]
+fn a_volume_that_the_claim_names_is_judged_as_the_engine_has_read_it() {
+    let store = store(&[("a1", 1, "a"), ("b1", 1, "b")]);
+    let chain = Chain::new(vec![policy("zone", SameZone), policy("size", AtMostTwice::judging())]);
+    let (kept, claim, live) = (Kept::default(), claim("a"), LiveReads::new());
+    let verdict = |name: &str, is_read: bool| {
+        let mut rounds = Rounds::default();
+        loop {
+            let mut session = store.session(&NoEnvironment, &live, DecisionLimits::default());
+            let filtered = Filtered::new(&mut session, &claim, &chain, &kept, &mut rounds);
+            let cluster: &mut dyn Cluster = &mut filtered.unwrap().unwrap();
+            if is_read {
+                cluster.volume(Source::Overlay, name.into()).unwrap();
+            }
+            match cluster.verdict(name.into()) {
+                Err(Stop::Judge) => {}
+                verdict => return verdict,
+            }
+            drop(session);
+            rounds.perform(&chain, &kept).unwrap();
+        }
+    };
+    let rejected = Verdict::Rejected { policy: "zone".into(), reason: "its zone is b, not a".into() };
+    assert_eq!(verdict("a1", true), Ok(Verdict::Allowed));
+    assert_eq!(verdict("b1", true), Ok(rejected));
+    assert!(matches!(verdict("b1", false), Err(Stop::Nonsense(_))));
 }
 
 #[test]

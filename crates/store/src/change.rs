@@ -290,7 +290,9 @@ fn facts_of_exchange(Exchange { question, answer }: &Exchange, facts: &mut Vec<F
         Question::Node(name) => Fact::Node(name.clone()),
         Question::Class(name) => Fact::Class(name.clone()),
         Question::DefaultClasses => Fact::DefaultClasses,
-        Question::PluginForVolume(name) => Fact::Volume(Source::Overlay, name.clone()),
+        Question::PluginForVolume(name) | Question::Verdict(name) => {
+            Fact::Volume(Source::Overlay, name.clone())
+        }
         // Plugins and configuration do not change while a binder runs. A running operation wakes its object
         // itself when it ends.
         Question::Plugin(_)

@@ -6,7 +6,7 @@ use std::sync::{Arc, RwLockReadGuard};
 
 use bindery_core::{
     Answer, ClaimKey, Class, Cluster, DecisionLimits, Handle, Lookup, Page, PluginMatch, Query, Question,
-    QuestionBudget, Slot, Source, Stop, Text, Uid, Volume, VolumeIndex,
+    QuestionBudget, Slot, Source, Stop, Text, Uid, Verdict, Volume, VolumeIndex,
 };
 use rustc_hash::FxBuildHasher;
 
@@ -108,6 +108,8 @@ impl<'a> Session<'a> {
                 Answer::Described(self.state.volumes.indexed(self.volume(handle)?).clone())
             }
             Question::Tallies(query) => Answer::Tallies(self.state.tallies(&query, self.asker.as_ref())),
+            // The store knows no policies; where some apply, their chain answers before it.
+            Question::Verdict(_) => Answer::Verdict(Verdict::Allowed),
         })
     }
 

@@ -4,6 +4,7 @@
 //! [`Replica`] is such a replica. [`trial::run`] is the body of a property test and of the fuzz target: it
 //! sends any bytes as a request, and the answer must be one that an API server understands.
 
+mod policies;
 mod replica;
 pub mod trial;
 

@@ -6,7 +6,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use bindery_controller::{Binder, Configuration, Parts, Settings};
-use bindery_core::{ClaimKey, Declared, Engine};
+use bindery_core::{ClaimKey, Declared, Engine, Volume};
 use bindery_engine::DefaultEngine;
 use bindery_kit::{InMemoryApi, json as kit};
 use bindery_kube::decode;
@@ -17,6 +17,8 @@ use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
+
+use crate::policies::reserved;
 
 /// A replica, its API server, and its route of admission.
 pub struct Replica {
@@ -88,21 +90,39 @@ impl Default for Replica {
 impl Replica {
     /// A replica of an empty cluster with complete lists.
     pub fn new(engine: Arc<dyn Engine>, settings: AdmissionSettings) -> Self {
-        let replica = Self::starting(engine, settings);
+        Self::starting(engine, settings).synced()
+    }
+
+    /// A replica of an empty cluster with complete lists, the default engine, and the policy `reserved`: no
+    /// claim gets a volume with the label `bindery.dev/reserved-for`.
+    pub fn with_a_policy() -> Self {
+        let configuration = Configuration { policies: Arc::new(reserved()), ..Configuration::default() };
+        Self::configured(Arc::new(DefaultEngine), AdmissionSettings::default(), configuration).synced()
+    }
+
+    fn synced(self) -> Self {
         for kind in Kind::ALL {
-            replica.binder.store().deliver(Delivery::listed(kind, [] as [Object; 0], "1"));
+            self.binder.store().deliver(Delivery::listed(kind, [] as [Object; 0], "1"));
         }
-        replica
+        self
     }
 
     /// A replica of an empty cluster that has listed nothing yet.
     pub fn starting(engine: Arc<dyn Engine>, settings: AdmissionSettings) -> Self {
+        Self::configured(engine, settings, Configuration::default())
+    }
+
+    fn configured(
+        engine: Arc<dyn Engine>,
+        settings: AdmissionSettings,
+        configuration: Configuration<Volume>,
+    ) -> Self {
         let api = InMemoryApi::new();
         let binder = Arc::new(Binder::new(Parts {
             store: Arc::new(Store::new()),
             port: api.clone(),
             engine,
-            configuration: Configuration::default(),
+            configuration,
             settings: Settings::default(),
             journal: None,
         }));

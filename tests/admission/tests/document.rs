@@ -69,7 +69,8 @@ async fn every_example_is_answered_as_the_document_says() {
 
     for Example { rule, cluster, before, request, reply, .. } in examples {
         let cluster: Vec<_> = cluster.into_iter().map(stored).collect();
-        let replica = Replica::default().having(&cluster);
+        let replica = if rule == "volume-rejected" { Replica::with_a_policy() } else { Replica::default() };
+        let replica = replica.having(&cluster);
         let [new] = <[Value; 1]>::try_from(request).unwrap_or_else(|_| panic!("{rule}: one object is sent"));
         let new = stored(new);
         let review = match before.first() {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use bindery_core::guard::{ObjectName, View};
 use bindery_core::{
     AccessModes, Answer, BindingMode, Claim, ClaimKey, Class, Cluster, Handle, Lookup, Migration,
-    OperationState, Page, Plugin, PluginMatch, Pod, Query, Question, Slot, Source, Stop, Text, Volume,
-    VolumePhase,
+    OperationState, Page, Plugin, PluginMatch, Pod, Query, Question, Slot, Source, Stop, Text, Verdict,
+    Volume, VolumePhase,
 };
 
 /// The objects at one time.
@@ -194,6 +194,7 @@ impl Cluster for Model {
                 volume.claim_ref.as_ref().is_some_and(|r| r.name == key.name && r.namespace == key.namespace)
             })),
             Question::Tallies(_) => Answer::Tallies(Vec::new()),
+            Question::Verdict(_) => Answer::Verdict(Verdict::Allowed),
         })
     }
 }

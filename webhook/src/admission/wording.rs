@@ -153,6 +153,7 @@ const fn of_volume_name(rule: Rule) -> &'static str {
             "the claim is bound to volume {volume} and the request sets {'ours'}; delete the claim to give \
              the volume up"
         }
+        Rule::VolumeRejected => "policy {'ours'} rejects volume {volume}: {theirs}; pick another volume",
         Rule::VolumeMissing => "there is no volume {volume} yet; the claim waits until it is created",
         Rule::VolumeReserved => {
             "volume {volume} is reserved for {other claim}; wait for its release or pick another volume"

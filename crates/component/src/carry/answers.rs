@@ -31,6 +31,17 @@ variants! {
     Migration = cluster::Migration { plain: Off, Untranslatable; value: On; }
 }
 
+since_0_2! {
+    {
+        variants! {
+            bindery_core::Verdict = cluster::Verdict {
+                plain: Allowed;
+                fields: Rejected = cluster::Rejection { policy, reason };
+            }
+        }
+    } else {}
+}
+
 impl Carry for Lookup<()> {
     type Wit = cluster::NodeLookup;
     fn lower(&self) -> cluster::NodeLookup {

@@ -18,7 +18,8 @@ cases! {
     actions::Rule {
         VolumeTooSmall, ClassDiffers, VolumeModeDiffers, AttributesClassDiffers, AccessModesMissing,
         VolumeOfOther, BreaksPair, VolumeMissing, VolumeReserved, VolumeLeaving, VolumeOversized,
-        ClassMissing, ProvisionerUnknown, NameDefeatsWait, NameDefeatsAffinity, PolicyRecycle, PairMismatch,
+        ClassMissing, ProvisionerUnknown, NameDefeatsWait, NameDefeatsAffinity, PolicyRecycle, PairMismatch;
+        VolumeRejected => VolumeReserved
     }
 }
 
@@ -75,6 +76,7 @@ variants! {
         field: ClaimModeMismatch(volume), VolumeModeMismatch(claim);
         fields: ClaimMismatch = events::ClaimMismatch { volume, mismatch },
             ProvisioningSucceeded = events::Provisioned { volume, plugin };
+        newer: VolumeRejected = events::VolumeRejected { volume, policy, reason } => NoVolumeFits;
     }
     Point = actions::Point {
         plain: Start, Annotated, Provisioned, Deleted, FinalizerRemoved, Recycled;

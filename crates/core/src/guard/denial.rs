@@ -7,7 +7,7 @@ use super::bind::{carries, names};
 use crate::{
     AccessModes, Answer, BindingMode, Claim, ClaimKey, Class, Exchange, Finding, Handle, IN_TREE_PREFIX,
     Lookup, Migration, NO_PROVISIONER, Quantity, Query, Question, ReclaimPolicy, Rule, Selector, Subject,
-    Text, Volume, VolumePhase,
+    Text, Verdict, Volume, VolumePhase,
 };
 
 /// Whether a finding of a review is true, and was not true before the request. It is checked against the
@@ -86,9 +86,16 @@ fn is_true_of_named_volume(rule: Rule, claim: &Claim, volume: &Volume, told: &[E
             !is_marked && volume.capacity.is_some_and(|capacity| capacity > claim.request)
         }
         Rule::NameDefeatsAffinity => !is_marked && volume.node_affinity,
+        Rule::VolumeRejected => is_free && !volume.deleting && is_rejected(&volume.name, told),
         // A volume that is being deleted may be created again with other values.
         _ => is_free && !volume.deleting && differs(rule, claim, volume),
     }
+}
+
+/// Whether a policy rejects the volume for the reviewed claim.
+fn is_rejected(volume: &Text, told: &[Exchange]) -> bool {
+    let verdict = answer_told(&Question::Verdict(volume.clone()), told);
+    matches!(verdict, Some(Answer::Verdict(Verdict::Rejected { .. })))
 }
 
 /// Whether the volume is one half of a complete pair with a claim of another name.

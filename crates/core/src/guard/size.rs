@@ -95,6 +95,7 @@ impl Sum {
             | EventKind::VolumeInUse(text)
             | EventKind::Unreadable(text) => self.text(text),
             EventKind::ProvisioningSucceeded { volume, plugin } => self.texts([volume, plugin]),
+            EventKind::VolumeRejected { volume, policy, reason } => self.texts([volume, policy, reason]),
             EventKind::WaitForPodScheduled(pods) | EventKind::RecycleWaitsForPods(pods) => self.texts(pods),
             EventKind::ProvisioningFailed(failure) | EventKind::ProvisioningCleanupFailed(failure) => {
                 self.failure(failure);

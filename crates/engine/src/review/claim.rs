@@ -2,7 +2,7 @@
 
 use bindery_core::{
     BindingMode, Claim, ClaimRef, Finding, IN_TREE_PREFIX, Migration, NO_PROVISIONER, Rule, Source, Text,
-    Volume, VolumePhase,
+    Verdict, Volume, VolumePhase,
 };
 
 use super::{contrasts, introduced, is_complete_pair};
@@ -57,7 +57,10 @@ fn named(call: &mut Call<'_>, claim: &Claim, name: &Text) -> Result<Vec<Finding>
         // A volume that is being deleted may be created again with another size.
         None if volume.deleting => leaving(&volume).into_iter().collect(),
         // The phase does not count: the claim is bound at once.
-        None => unsatisfied(claim, &volume, false).collect(),
+        None => {
+            let found: Vec<_> = unsatisfied(claim, &volume, false).collect();
+            if found.is_empty() { rejected(call, &volume)?.into_iter().collect() } else { found }
+        }
         Some(_) if volume.is_bound_to(claim) => meeting(claim, &volume),
         Some(claim_ref) => taken(call, claim, &volume, claim_ref)?,
     };
@@ -96,6 +99,16 @@ fn about(volume: &Text, rule: Rule, found: Text, wanted: Text) -> Finding {
 fn unsatisfied(claim: &Claim, volume: &Volume, name_each_other: bool) -> impl Iterator<Item = Finding> {
     contrasts(claim, volume, name_each_other)
         .map(|contrast| about(&volume.name, contrast.rule, contrast.claim, contrast.volume))
+}
+
+/// A policy rejects the free volume that the claim names.
+fn rejected(call: &mut Call<'_>, volume: &Volume) -> Result<Option<Finding>, Halt> {
+    Ok(match call.cluster.verdict(volume.name.clone())? {
+        Verdict::Allowed => None,
+        Verdict::Rejected { policy, reason } => {
+            Some(about(&volume.name, Rule::VolumeRejected, policy, reason))
+        }
+    })
 }
 
 /// The volume points at another claim.
@@ -168,7 +181,7 @@ fn has_provisioner(call: &mut Call<'_>, provisioner: &Text) -> Result<bool, Halt
 /// name a class only to match claims with volumes made by hand.
 fn has_volume(call: &mut Call<'_>, claim: &Claim) -> Result<bool, Halt> {
     match best_match(call, claim, false) {
-        Ok(Match::Volume(_) | Match::InFlight(_)) => Ok(true),
+        Ok(Match::Volume(_) | Match::Waits(_)) => Ok(true),
         Ok(Match::None) | Err(Halt::Failed(_)) => Ok(false),
         Err(stopped @ Halt::Stopped(_)) => Err(stopped),
     }

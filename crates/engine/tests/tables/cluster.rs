@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bindery_core::{
     AccessModes, Answer, Claim, ClaimKey, Class, Cluster, Handle, Lookup, Migration, OperationState, Page,
-    Plugin, PluginMatch, Pod, Query, Question, Reason, Slot, Source, Stop, Tally, Text, Volume, VolumePhase,
+    Plugin, PluginMatch, Pod, Query, Question, Reason, Slot, Source, Stop, Tally, Text, Verdict, Volume,
+    VolumePhase,
 };
 
 /// A cluster of lists. Live reads see the lists of the overlay unless they have lists of their own.
@@ -31,6 +32,8 @@ pub(crate) struct ListCluster {
     pub(crate) operation: OperationState,
     /// Names of volumes that decisions in flight have picked.
     pub(crate) in_flight: Vec<Text>,
+    /// Names of volumes that a policy rejects, and whose claims wait for another.
+    pub(crate) rejected: Vec<Text>,
     /// The questions of the last decision.
     pub(crate) asked: Vec<String>,
     handles: Vec<Text>,
@@ -55,6 +58,7 @@ impl ListCluster {
             dynamic_provisioning: true,
             operation: OperationState::Idle,
             in_flight: Vec::new(),
+            rejected: Vec::new(),
             asked: Vec::new(),
             handles: Vec::new(),
         }
@@ -140,8 +144,11 @@ impl ListCluster {
             page.handles.push(self.handle(&row.name));
             page.whole.push(capacity.whole);
             page.nanos.push(capacity.nanos);
-            let is_taken = self.in_flight.contains(&row.name);
-            page.slots.push(if is_taken { Slot::InFlight } else { Slot::Free });
+            page.slots.push(match &row.name {
+                name if self.in_flight.contains(name) => Slot::InFlight,
+                name if self.rejected.contains(name) => Slot::Withheld,
+                _ => Slot::Free,
+            });
         }
         page
     }
@@ -197,6 +204,10 @@ impl Cluster for ListCluster {
             }
             Question::Identify(handle) => Answer::Identity(self.described(handle).target()),
             Question::Describe(handle) => Answer::Described(Arc::new(self.described(handle).clone())),
+            Question::Verdict(name) if self.rejected.contains(&name) => {
+                Answer::Verdict(Verdict::Rejected { policy: "p".into(), reason: "it is reserved".into() })
+            }
+            Question::Verdict(_) => Answer::Verdict(Verdict::Allowed),
             Question::Tallies(_) => {
                 Answer::Tallies(vec![Tally { reason: Reason::TooSmall, count: 1, nearest: Vec::new() }])
             }

@@ -159,5 +159,6 @@ pub(crate) fn question(question: &Question) -> String {
         Question::Identify(handle) => format!("identify {}", handle.0),
         Question::Describe(handle) => format!("describe {}", handle.0),
         Question::Tallies(_) => "tallies".to_owned(),
+        Question::Verdict(name) => format!("verdict of {name}"),
     }
 }

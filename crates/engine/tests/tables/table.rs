@@ -142,6 +142,7 @@ impl Given {
             ("no-provisioning", _) => cluster.dynamic_provisioning = false,
             ("operation", state) => cluster.operation = words::case(state),
             ("in-flight", _) => cluster.in_flight.push(rest.into()),
+            ("rejected", _) => cluster.rejected.push(rest.into()),
             ("at", _) | ("returned", _) | ("was", _) => self.request(what, rest),
             _ => panic!("no fact: {fact}"),
         }

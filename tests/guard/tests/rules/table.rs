@@ -175,6 +175,11 @@ impl Given {
                 let found = found.map_or(PluginMatch::None, PluginMatch::One);
                 (Question::PluginForVolume(name.into()), Answer::PluginMatch(found))
             }
+            "verdict" => {
+                let rejected = || Verdict::Rejected { policy: "p".into(), reason: rest.into() };
+                let verdict = if word == "allowed" { Verdict::Allowed } else { rejected() };
+                (Question::Verdict(name.into()), Answer::Verdict(verdict))
+            }
             "migration" => {
                 let migration = if word == "off" { Migration::Off } else { Migration::On(rest.into()) };
                 (Question::Migration(name.into()), Answer::Migration(migration))

@@ -1,34 +1,19 @@
-//! Version 0.1 of the contract: bindings, questions and decisions.
-
-mod function;
+//! The world of engines in one version of the contract: questions and decisions. This file is compiled with
+//! the bindings of each version, which name the same types alike.
 
 use bindery_core::guard::{FINDINGS_MAX, STEPS_MAX, TALLIES_MAX};
-use bindery_core::{Cluster, Decision, NEAREST_MAX, Request, Stop, Subject, Timestamp};
-use wasmtime::component::{HasSelf, InstancePre, Linker};
+use bindery_core::{Decision, NEAREST_MAX, Request, Stop, Subject, Timestamp};
+use wasmtime::component::{Component, HasSelf, InstancePre, Linker};
 use wasmtime::{Error, Result, Store, bail};
 
-use self::bindings::bindery::policy::{actions, cluster, types};
-use self::bindings::exports::bindery::policy::decide;
-use self::carry::decisions::lower_progress;
-use self::carry::{Carry, IllTyped};
-use self::function::Function;
+use super::bindings::bindery::policy::{actions, cluster, types};
+use super::bindings::exports::bindery::policy::decide;
+use super::carry::decisions::lower_progress;
+use super::carry::{Carry, IllTyped};
+use super::{INTERFACE, bindings};
 use crate::call::Call;
-
-mod bindings {
-    #![allow(missing_docs, unreachable_pub, reason = "generated code; wit/ has the documentation")]
-    #![allow(clippy::all, clippy::allow_attributes_without_reason, reason = "generated code")]
-
-    wasmtime::component::bindgen!({
-        path: "../../wit/0.1",
-        world: "engine",
-        imports: { default: trappable },
-    });
-}
-
-// The same file as in the component: see there.
-#[cfg_attr(not(test), expect(dead_code, reason = "the component's half of the progress of an operation"))]
-#[path = "../../component/src/carry.rs"]
-mod carry;
+use crate::contract::Decided;
+use crate::contract::function::Function;
 
 /// An engine of this version, ready to be instantiated.
 pub(crate) struct Prepared {
@@ -40,20 +25,12 @@ pub(crate) struct Prepared {
     review_volume: Function<(Timestamp, types::Volume, Option<types::Volume>), actions::Decision>,
 }
 
-/// The interface that an engine exports. wasmtime finds later patch versions under this name too.
-const INTERFACE: &str = "bindery:policy/decide@0.1.0";
-
-/// A decision, or what is wrong with the answer.
-pub(crate) type Decided = std::result::Result<Decision, String>;
-
-/// Links the imports of an engine of this version.
-pub(crate) fn offer(linker: &mut Linker<Call>) -> Result<()> {
-    bindings::Engine::add_to_linker::<_, HasSelf<Call>>(linker, |call| call)
-}
-
 impl Prepared {
-    /// Checks the exports, with their types.
-    pub(crate) fn new(component: InstancePre<Call>) -> Result<Self> {
+    /// Links the imports of an engine, and checks its exports with their types.
+    pub(crate) fn new(component: &Component) -> Result<Self> {
+        let mut linker = Linker::new(component.engine());
+        bindings::Engine::add_to_linker::<_, HasSelf<Call>>(&mut linker, |call| call)?;
+        let component = linker.instantiate_pre(component)?;
         let Some(interface) = component.component().get_export_index(None, INTERFACE) else {
             bail!("it exports no {INTERFACE}");
         };
@@ -96,7 +73,7 @@ impl Prepared {
 
 /// Bounds the lists of a decision before they are converted; the guard, which sees decisions of native
 /// engines too, has the same bounds.
-fn check_size(decision: &actions::Decision) -> std::result::Result<(), String> {
+pub(super) fn check_size(decision: &actions::Decision) -> std::result::Result<(), String> {
     let nearest = decision.tallies.iter().map(|tally| tally.nearest.len()).max().unwrap_or_default();
     for (found, max, what) in [
         (decision.steps.len(), STEPS_MAX, "steps"),
@@ -119,12 +96,6 @@ fn answer<T: Carry>(answer: std::result::Result<T, Stop>) -> Result<T::Wit> {
 /// An argument in core's types; an invalid one ends the call.
 fn argument<T: Carry>(wit: T::Wit) -> Result<T> {
     T::lift(wit).map_err(|IllTyped(what)| Error::new(Stop::Nonsense(what)))
-}
-
-impl Call {
-    fn cluster(&mut self) -> &mut dyn Cluster {
-        self
-    }
 }
 
 impl types::Host for Call {}
@@ -216,120 +187,12 @@ impl cluster::Host for Call {
     fn list_tallies(&mut self, query: cluster::Query) -> Result<Vec<types::Tally>> {
         answer(self.cluster().tallies(argument(query)?))
     }
-}
 
-#[cfg(test)]
-#[path = "../../../tests/random.rs"]
-mod random;
-
-#[cfg(test)]
-mod tests {
-    use std::fmt::Debug;
-    use std::sync::Arc;
-
-    use bindery_core::{
-        AccessModes, Action, Claim, ClaimKey, Class, Event, Finding, Lookup, Migration, OperationState,
-        Outcome, Page, Plugin, PluginMatch, Pod, Progress, Quantity, Query, Reason, Step, Tally, Text,
-        Volume, VolumeTarget,
-    };
-
-    use super::carry::decisions::lift_progress;
-    use super::random::{Random, Sample};
-    use super::*;
-
-    /// Values per type; each has its number as its seed.
-    const VALUES: u64 = 2_000;
-
-    /// Compared as printed, because quantities in different notations are equal.
-    fn crosses<T: Carry + Sample + Debug>() {
-        for seed in 0..VALUES {
-            let value: T = Random(seed).value();
-            let back = T::lift(value.lower()).unwrap();
-            assert_eq!(format!("{back:?}"), format!("{value:?}"), "seed {seed}");
-        }
-    }
-
-    #[test]
-    fn values_survive_the_round_trip_through_the_contract() {
-        crosses::<Arc<Claim>>();
-        crosses::<Lookup<Arc<Volume>>>();
-        crosses::<Lookup<Arc<Claim>>>();
-        crosses::<Lookup<Arc<Class>>>();
-        crosses::<Lookup<()>>();
-        crosses::<std::result::Result<Vec<Pod>, Text>>();
-        crosses::<std::result::Result<Vec<Text>, Text>>();
-        crosses::<std::result::Result<(), Text>>();
-        crosses::<Option<Plugin>>();
-        crosses::<PluginMatch>();
-        crosses::<Migration>();
-        crosses::<OperationState>();
-        crosses::<Page>();
-        crosses::<VolumeTarget>();
-        crosses::<Vec<Tally>>();
-        crosses::<Query>();
-        crosses::<Event>();
-        crosses::<Decision>();
-    }
-
-    #[test]
-    fn operations_survive_the_round_trip_with_their_objects() {
-        for seed in 0..VALUES {
-            let progress: Progress<Claim> = Random(seed).value();
-            let object = decide::Operated::Claim(progress.object.lower());
-            let back = lift_progress(lower_progress(&progress, object)).unwrap();
-            assert_eq!(
-                format!("{back:?}"),
-                format!("{:?}", Subject::SyncClaimOperation(progress)),
-                "seed {seed}"
-            );
-            let progress: Progress<Volume> = Random(seed).value();
-            let object = decide::Operated::Volume(progress.object.lower());
-            let back = lift_progress(lower_progress(&progress, object)).unwrap();
-            assert_eq!(
-                format!("{back:?}"),
-                format!("{:?}", Subject::SyncVolumeOperation(progress)),
-                "seed {seed}"
-            );
-        }
-    }
-
-    #[test]
-    fn labels_and_foreign_finalizers_stay_on_the_host() {
-        let volume: Volume = Random(1).value();
-        let mut full = volume.clone();
-        full.labels.insert("tier".into(), "gold".into());
-        full.finalizers.push("kubernetes.io/pv-protection".into());
-        assert_eq!(Volume::lift(full.lower()), Ok(volume));
-    }
-
-    #[test]
-    fn invalid_quantities_and_access_modes_are_refused() {
-        let quantity =
-            types::Quantity { whole: 1, nanos: 1_000_000_000, format: types::QuantityFormat::BinarySi };
-        assert!(Quantity::lift(quantity).is_err());
-        assert!(AccessModes::lift(16).is_err());
-    }
-
-    #[test]
-    fn a_decision_may_be_as_large_as_each_bound_and_no_larger() {
-        let decision = |steps: usize, tallies: usize, nearest: usize, findings: usize| {
-            let step = Step::from(Action::EnqueueClaim(ClaimKey::new("default", "data")));
-            let tally = Tally { reason: Reason::TooSmall, count: 20, nearest: vec!["v".into(); nearest] };
-            let finding: Finding = Random(1).value();
-            let mut decision = Decision::new(vec![step; steps], Outcome::Done);
-            decision.tallies = vec![tally; tallies];
-            decision.findings = vec![finding; findings];
-            check_size(&decision.lower())
-        };
-        let (steps, tallies, nearest, findings) = (STEPS_MAX, TALLIES_MAX, NEAREST_MAX, FINDINGS_MAX);
-        assert_eq!(decision(steps, tallies, nearest, findings), Ok(()));
-        for (found, sentence) in [
-            (decision(steps + 1, 0, 0, 0), "it has 65 steps; the limit is 64"),
-            (decision(0, tallies + 1, 0, 0), "it has 14 tallies; the limit is 13"),
-            (decision(0, 1, nearest + 1, 0), "it has 17 nearest volumes in a tally; the limit is 16"),
-            (decision(0, 0, 0, findings + 1), "it has 65 findings; the limit is 64"),
-        ] {
-            assert_eq!(found, Err(sentence.to_owned()));
-        }
+    since_0_2! {
+        {
+            fn get_verdict(&mut self, volume: String) -> Result<cluster::Verdict> {
+                answer(self.cluster().verdict(argument(volume)?))
+            }
+        } else {}
     }
 }
