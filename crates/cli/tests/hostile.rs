@@ -22,8 +22,8 @@ const REFUSED: [(&str, &str); 4] = [
     (
         "imports-wasi",
         "the component imports wasi:cli/environment@0.2.0, wasi:clocks/wall-clock@0.2.0, which is outside \
-         its world; build it \
-         without WASI, for a target such as wasm32-unknown-unknown",
+         its world; build it without WASI: Rust for the target wasm32-unknown-unknown, JavaScript with all \
+         of `disableFeatures` of componentize-js, Python with `--stub-wasi` of componentize-py",
     ),
     (
         "exports-another-world",

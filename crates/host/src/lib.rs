@@ -1,8 +1,9 @@
-//! Hosts decision engines: WebAssembly components of the contract in `wit/`.
+//! Hosts decision engines and policies: WebAssembly components of the contract in `wit/`.
 //!
 //! 1. [`Host`]: how WebAssembly is run, shared by all engines of a process.
 //! 2. [`Host::load`] checks a component and compiles it, once; [`LoadError`] says why one is refused.
 //! 3. [`ComponentEngine`] decides, in a fresh instance for every decision, within its [`Limits`].
+//! 4. [`PolicyHost`] and [`ComponentMatcher`] do the same for policies, with a pool of their own.
 //!
 //! # Guarantees
 //!
@@ -21,7 +22,8 @@
 //!
 //! `limits.rs` has their values, and `engine.rs` sets them for each call. `settings.rs` has the native stack
 //! and the fuel that each instruction costs. `gate.rs` is the clock of the deadline. `call.rs` puts the
-//! deadline off by the time of questions, and refuses more memory. `tests/hostile.rs` exceeds each limit.
+//! deadline off by the time of questions, and refuses more memory. `tests/hostile.rs` exceeds each limit of
+//! an engine, and `tests/hostile_matchers.rs` of this crate each limit of a policy.
 
 mod borrow;
 mod cache;

@@ -7,7 +7,7 @@ use semver::Version;
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
-/// Why an engine is not loaded. One sentence each, with the remedy.
+/// Why an engine or a policy is not loaded. One sentence each, with the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The file cannot be read.
@@ -18,7 +18,7 @@ pub enum LoadError {
         /// Why.
         source: std::io::Error,
     },
-    /// It is larger than any engine may be.
+    /// It is larger than any component of its world may be.
     #[error("the component has more than {max} bytes, which is the limit")]
     TooLarge {
         /// The limit in bytes.
@@ -49,8 +49,9 @@ pub enum LoadError {
     Invalid(String),
     /// It imports something outside its world.
     #[error(
-        "the component imports {}, which is outside its world; build it without WASI, \
-         for a target such as wasm32-unknown-unknown",
+        "the component imports {}, which is outside its world; build it without WASI: Rust for the target \
+         wasm32-unknown-unknown, JavaScript with all of `disableFeatures` of componentize-js, Python with \
+         `--stub-wasi` of componentize-py",
         .0.join(", ")
     )]
     ForeignImports(Vec<String>),

@@ -44,7 +44,7 @@ pub(crate) const ENGINE: Slot = Slot {
 pub(crate) const POLICY: Slot = Slot {
     core_instances: 64,
     tables: 64,
-    table_elements: 20_000,
+    table_elements: Limits::POLICY_TABLE_ELEMENTS_MAX,
     memory_bytes: Limits::POLICY_MEMORY_BYTES_MAX,
     // componentize-py links Python's libraries by computed offsets.
     extended_const: true,

@@ -108,7 +108,7 @@ fn metadata_that_break_a_rule_are_refused_by_field_and_limit() {
         (declares(SCHEMA_LENGTH, 1 << 30), "string pointer/length out of bounds"),
         (
             Module { fields: "(func $start (loop (br 0))) (start $start)", ..Module::default() },
-            "it used its 8000000 units of fuel",
+            "it used its 16000000 units of fuel",
         ),
     ] {
         let error = bench.load(&module).err().expect(why).to_string();
@@ -179,7 +179,7 @@ fn a_matcher_that_exceeds_a_limit_is_stopped_with_the_limit() {
     for (module, why) in [
         (
             judges("(loop (br 0))", ""),
-            "it was stopped: it used its 8000000 units of fuel; it must do less for each of 512 rows",
+            "it was stopped: it used its 16000000 units of fuel; it must do less for each of 512 rows",
         ),
         (recursion, "it trapped: wasm trap: call stack exhausted"),
         (
