@@ -19,7 +19,7 @@ fn binder(engine: Arc<dyn Engine>) -> (Binder<InMemoryApi>, InMemoryApi) {
         let objects: Vec<Object> = match kind {
             Kind::Volume => vec![bindery_kit::volume("disk").into()],
             Kind::Claim => vec![claim().into()],
-            Kind::Class | Kind::Pod | Kind::Node => Vec::new(),
+            Kind::Class | Kind::Pod | Kind::Node | Kind::Namespace => Vec::new(),
         };
         store.deliver(Delivery::listed(kind, objects, "1"));
     }

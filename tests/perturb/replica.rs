@@ -114,7 +114,7 @@ async fn compete(
     settings: LeaseSettings,
     check: ForeignWriterCheck,
 ) {
-    for kind in Kind::ALL {
+    for kind in Kind::ALWAYS {
         binder.intake().freshness().until_reached(kind, &Version::from(LOWEST)).await;
     }
     let elector = Elector::new(client.clone(), settings, channel::Sender::new(None));

@@ -249,7 +249,7 @@ fn deliver_lists(binder: &Binder<Api>, api: &Api) {
             Kind::Volume => state.volumes.values().cloned().map(Object::from).collect(),
             Kind::Claim => state.claims.values().cloned().map(Object::from).collect(),
             Kind::Class => state.extra.classes.values().cloned().map(Object::from).collect(),
-            Kind::Pod => Vec::new(),
+            Kind::Pod | Kind::Namespace => Vec::new(),
             Kind::Node => vec![Object::Node("node".into())],
         };
         drop(state);

@@ -57,6 +57,9 @@ impl Intake {
         metrics: Arc<Metrics>,
         declared: Declared,
     ) -> Self {
+        if declared.namespaces {
+            store.keep_namespaces();
+        }
         let foreign_writers = (mode == Mode::Own).then(|| ForeignWriters::new(Arc::clone(&operations)));
         let inner = Inner {
             synced: watch::Sender::new(store.synced()),
@@ -78,6 +81,11 @@ impl Intake {
     /// The facts that policies declare, which are decoded with each object.
     pub fn declared(&self) -> &Declared {
         &self.inner.declared
+    }
+
+    /// The kinds that are watched.
+    pub fn kinds(&self) -> &'static [Kind] {
+        self.inner.store.kinds()
     }
 
     /// Sets the observer; the first one stays.

@@ -89,7 +89,7 @@ pub struct Declared {
     pub claims: BTreeSet<ClaimFact>,
     /// Columns of volumes.
     pub volumes: BTreeSet<VolumeFact>,
-    /// Whether a policy selects by labels of namespaces, whatever facts it declares.
+    /// Whether a policy reads or selects by labels of namespaces.
     pub namespaces: bool,
 }
 

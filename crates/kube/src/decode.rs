@@ -92,6 +92,7 @@ pub fn object<E: Encoded + ?Sized>(
         Kind::Class => class(object, declared).map(|(name, class)| Object::Class(name, class))?,
         Kind::Pod => Object::Pod(pod(object)?),
         Kind::Node => Object::Node(name(object)?),
+        Kind::Namespace => namespace(object)?,
     })
 }
 
@@ -108,6 +109,7 @@ pub(crate) fn object_key<E: Encoded + ?Sized>(kind: Kind, object: &E) -> Result<
         Kind::Class => ObjectKey::Class(name),
         Kind::Pod => ObjectKey::Pod { namespace, name },
         Kind::Node => ObjectKey::Node(name),
+        Kind::Namespace => ObjectKey::Namespace(name),
     })
 }
 
@@ -176,6 +178,13 @@ pub fn pod<E: Encoded + ?Sized>(object: &E) -> Result<ObservedPod, DecodeError> 
 /// The bytes are not an object with a name.
 pub fn name<E: Encoded + ?Sized>(object: &E) -> Result<Text, DecodeError> {
     meta(object).map(|meta| meta.name.into())
+}
+
+/// A Namespace (core/v1), with its labels.
+fn namespace<E: Encoded + ?Sized>(object: &E) -> Result<Object, DecodeError> {
+    let mut meta = meta(object)?;
+    let labels = meta.take_labels().into();
+    Ok(Object::Namespace(meta.name.into(), labels))
 }
 
 /// Namespace and name of an object of any kind.

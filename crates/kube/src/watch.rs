@@ -15,7 +15,6 @@ mod takeover;
 use std::time::Duration;
 
 use bindery_controller::Intake;
-use bindery_store::Kind;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -84,7 +83,7 @@ pub async fn run(
     shutdown: CancellationToken,
 ) {
     let client = client.into();
-    let watches = Kind::ALL.map(|kind| {
+    let watches = intake.kinds().iter().map(|&kind| {
         let watch = Watch {
             client: client.clone(),
             feed: Feed::new(kind, intake.clone()),

@@ -33,6 +33,8 @@ pub enum Fact {
     UnreadablePods(Text),
     /// Whether a node is known.
     Node(Text),
+    /// A namespace's labels.
+    Namespace(Text),
     /// The volumes whose claimRef names a claim.
     ReservedFor(ClaimKey),
     /// A decision in flight has picked the volume. Changed: it has ended, and the volume is not free.

@@ -1,5 +1,6 @@
-//! What watches deliver: objects of five kinds, each decoded once.
+//! What watches deliver: objects of six kinds, each decoded once.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -57,6 +58,8 @@ pub enum Object {
     Pod(ObservedPod),
     /// The name of a node.
     Node(Text),
+    /// A namespace, by name, with its labels. The newest delivery wins.
+    Namespace(Text, Arc<BTreeMap<Text, Text>>),
 }
 
 /// Names an object of any kind.
@@ -77,6 +80,8 @@ pub enum ObjectKey {
     },
     /// A node, by name.
     Node(Text),
+    /// A namespace, by name.
+    Namespace(Text),
 }
 
 /// The last writer of a field, by `metadata.managedFields`.
@@ -197,11 +202,17 @@ pub enum Kind {
     Pod,
     /// Node.
     Node,
+    /// Namespace. Watched only while a policy reads labels of namespaces.
+    Namespace,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 5] = [Self::Volume, Self::Claim, Self::Class, Self::Pod, Self::Node];
+    pub const ALL: [Self; 6] =
+        [Self::Volume, Self::Claim, Self::Class, Self::Pod, Self::Node, Self::Namespace];
+
+    /// The kinds that are watched whatever policies are loaded.
+    pub const ALWAYS: [Self; 5] = [Self::Volume, Self::Claim, Self::Class, Self::Pod, Self::Node];
 
     /// The API's name of the kind.
     pub fn name(self) -> &'static str {
@@ -211,6 +222,7 @@ impl Kind {
             Self::Class => "StorageClass",
             Self::Pod => "Pod",
             Self::Node => "Node",
+            Self::Namespace => "Namespace",
         }
     }
 }
@@ -273,6 +285,7 @@ impl Object {
             Self::Class(name, _) => ObjectKey::Class(name.clone()),
             Self::Pod(pod) => ObjectKey::Pod { namespace: pod.namespace.clone(), name: pod.name.clone() },
             Self::Node(name) => ObjectKey::Node(name.clone()),
+            Self::Namespace(name, _) => ObjectKey::Namespace(name.clone()),
         }
     }
 }
@@ -285,6 +298,7 @@ impl ObjectKey {
             Self::Class(_) => Kind::Class,
             Self::Pod { .. } => Kind::Pod,
             Self::Node(_) => Kind::Node,
+            Self::Namespace(_) => Kind::Namespace,
         }
     }
 }

@@ -32,9 +32,21 @@ pub(crate) struct State {
     classes: BTreeMap<Text, Observed<Class>>,
     pods: Pods,
     nodes: HashSet<Text>,
+    /// The labels of each namespace; `None` if namespaces are not watched.
+    namespaces: Option<HashMap<Text, Arc<BTreeMap<Text, Text>>>>,
 }
 
 impl State {
+    pub(crate) fn keep_namespaces(&mut self) {
+        self.namespaces.get_or_insert_default();
+        self.synced.remove(&Kind::Namespace);
+    }
+
+    /// The kinds that are watched.
+    pub(crate) fn kinds(&self) -> &'static [Kind] {
+        if self.namespaces.is_some() { &Kind::ALL } else { &Kind::ALWAYS }
+    }
+
     pub(crate) fn revision(&self) -> Revision {
         self.revision
     }
@@ -56,7 +68,7 @@ impl State {
     }
 
     pub(crate) fn synced(&self) -> bool {
-        Kind::ALL.into_iter().all(|kind| self.is_synced(kind))
+        self.kinds().iter().all(|kind| self.is_synced(*kind))
     }
 
     /// Takes what a watch delivers.
@@ -85,7 +97,7 @@ impl State {
             Object::Claim(key, observed) => {
                 self.claims.get(key).is_some_and(|cached| cached.outdates(observed))
             }
-            Object::Class(..) | Object::Pod(_) | Object::Node(_) => false,
+            Object::Class(..) | Object::Pod(_) | Object::Node(_) | Object::Namespace(..) => false,
         }
     }
 
@@ -109,6 +121,13 @@ impl State {
                     change.facts.push(Fact::Node(name));
                 }
             }
+            Object::Namespace(name, labels) => {
+                let Some(namespaces) = &mut self.namespaces else { return };
+                if namespaces.get(&name) != Some(&labels) {
+                    namespaces.insert(name.clone(), labels);
+                    change.facts.push(Fact::Namespace(name));
+                }
+            }
         }
     }
 
@@ -124,6 +143,10 @@ impl State {
                 change.facts.extend(self.pods.replace((namespace.clone(), name.clone()), None));
             }
             ObjectKey::Node(name) => change.facts.extend(self.nodes.take(name).map(Fact::Node)),
+            ObjectKey::Namespace(name) => {
+                let removed = self.namespaces.as_mut().and_then(|namespaces| namespaces.remove_entry(name));
+                change.facts.extend(removed.map(|(name, _)| Fact::Namespace(name)));
+            }
         }
     }
 
@@ -161,6 +184,10 @@ impl State {
             Kind::Class => self.classes.keys().cloned().map(ObjectKey::Class).collect(),
             Kind::Pod => self.pods.keys().collect(),
             Kind::Node => self.nodes.iter().cloned().map(ObjectKey::Node).collect(),
+            Kind::Namespace => {
+                let names = self.namespaces.iter().flat_map(HashMap::keys);
+                names.cloned().map(ObjectKey::Namespace).collect()
+            }
         }
     }
 
@@ -187,8 +214,11 @@ impl State {
     }
 
     /// The labels of a namespace.
-    pub(crate) fn namespace_labels(&self, _name: &str) -> Lookup<Arc<BTreeMap<Text, Text>>> {
-        Lookup::Failed("namespaces are not watched".into())
+    pub(crate) fn namespace_labels(&self, name: &str) -> Lookup<Arc<BTreeMap<Text, Text>>> {
+        match &self.namespaces {
+            None => Lookup::Failed("namespaces are not watched".into()),
+            Some(namespaces) => namespaces.get(name).cloned().map_or(Lookup::Absent, Lookup::Found),
+        }
     }
 
     /// Names of the default classes, newest first, then by name.

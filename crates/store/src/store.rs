@@ -39,6 +39,12 @@ impl Store {
         Self::default()
     }
 
+    /// Keeps the labels of namespaces from now on, because a policy reads them. They are listed before the
+    /// store counts as synced.
+    pub fn keep_namespaces(&self) {
+        self.state_mut().keep_namespaces();
+    }
+
     /// Takes what a watch delivers. After the first list of every kind the store is synced.
     pub fn deliver(&self, mut delivery: Delivery) -> Change {
         delivery.objects_mut().iter_mut().for_each(|delivered| self.compact(&mut delivered.object));

@@ -245,12 +245,39 @@ fn what_cannot_be_read_is_unreadable_and_not_absent() {
 
 #[test]
 fn nothing_is_synced_before_all_kinds_are() {
-    let store = Store::new();
-    for kind in Kind::ALL {
-        assert!(!store.synced());
-        list(&store, kind, [] as [Object; 0]);
+    for (keeps_namespaces, kinds) in [(false, &Kind::ALWAYS[..]), (true, &Kind::ALL)] {
+        let store = Store::new();
+        if keeps_namespaces {
+            store.keep_namespaces();
+        }
+        assert_eq!(store.kinds(), kinds);
+        for kind in kinds {
+            assert!(!store.synced());
+            list(&store, *kind, [] as [Object; 0]);
+        }
+        assert!(store.synced());
     }
-    assert!(store.synced());
+}
+
+#[test]
+fn labels_of_namespaces_are_known_once_they_are_kept() {
+    let labelled = |name: &str, team: &str| {
+        Object::Namespace(name.into(), Arc::new([("team".into(), team.into())].into()))
+    };
+    let store = Store::new();
+    list(&store, Kind::Namespace, [labelled("a", "x")]);
+    assert!(matches!(store.namespace_labels("a"), Lookup::Failed(_)), "no policy reads them");
+
+    store.keep_namespaces();
+    let changed = |change: Change| change.facts;
+    let facts = |names: &[&str]| names.iter().map(|name| Fact::Namespace((*name).into())).collect::<Vec<_>>();
+    assert_eq!(changed(list(&store, Kind::Namespace, [labelled("a", "x")])), facts(&["a"]));
+    assert_eq!(changed(apply(&store, labelled("a", "x"))), []);
+    assert_eq!(changed(apply(&store, labelled("a", "y"))), facts(&["a"]));
+    assert_eq!(store.namespace_labels("a"), Lookup::Found(Arc::new([("team".into(), "y".into())].into())));
+    assert_eq!(changed(list(&store, Kind::Namespace, [labelled("b", "x")])), facts(&["a", "b"]));
+    assert_eq!(store.namespace_labels("a"), Lookup::Absent);
+    assert_eq!(changed(gone(&store, ObjectKey::Namespace("b".into()))), facts(&["b"]));
 }
 
 #[test]

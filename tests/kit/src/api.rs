@@ -140,12 +140,12 @@ impl<X> InMemoryApi<X> {
         self.deliver_list(intake, Kind::Volume, "");
     }
 
-    /// Delivers a complete list of a kind to a binder's caches. There are no classes, pods and nodes.
+    /// Delivers a complete list of a kind to a binder's caches. There are only volumes and claims.
     pub fn deliver_list(&self, intake: &Intake, kind: Kind, version: &str) {
         let objects: Vec<Object> = match kind {
             Kind::Volume => self.objects().volumes.values().cloned().map(Object::from).collect(),
             Kind::Claim => self.objects().claims.values().cloned().map(Object::from).collect(),
-            Kind::Class | Kind::Pod | Kind::Node => Vec::new(),
+            Kind::Class | Kind::Pod | Kind::Node | Kind::Namespace => Vec::new(),
         };
         intake.deliver(Delivery::listed(kind, objects, version));
     }

@@ -67,7 +67,7 @@ impl Eligibility {
             self.intake.until_synced().await;
             self.state.send_modify(|state| state.synced = true);
         };
-        let later_lists = join_all(Kind::ALL.map(|kind| self.follow_list(kind)));
+        let later_lists = join_all(self.store.kinds().iter().map(|&kind| self.follow_list(kind)));
         tokio::join!(first_lists, later_lists, self.follow_rights(), self.follow_credentials());
     }
 

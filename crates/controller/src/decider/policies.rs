@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bindery_core::{Claim, EngineFault, Request, Stop, Subject, Verdict, Volume};
 use bindery_policy::{Chain, Kept, Rounds, Surroundings};
-use bindery_store::Store;
+use bindery_store::{Fact, Store};
 use tokio::sync::Semaphore;
 
 /// How many decisions have matchers asked at the same time. The others wait, so that claims without policies
@@ -31,6 +31,13 @@ impl Policies {
             }
             _ => None,
         }
+    }
+
+    /// What a decision about the claim rests on beside the answers to its engine's questions.
+    pub(crate) fn facts(&self, claim: &Claim) -> impl Iterator<Item = Fact> {
+        let namespace = Fact::Namespace(claim.key.namespace.clone());
+        let class = Fact::Class(claim.class.clone().unwrap_or_default());
+        [namespace, class].into_iter().filter(|_| !self.chain.is_empty())
     }
 
     /// Asks the matchers what a try has left open.

@@ -29,6 +29,7 @@ pub(super) fn path(kind: Kind) -> &'static str {
         Kind::Class => "/apis/storage.k8s.io/v1/storageclasses",
         Kind::Pod => "/api/v1/pods",
         Kind::Node => "/api/v1/nodes",
+        Kind::Namespace => "/api/v1/namespaces",
     }
 }
 

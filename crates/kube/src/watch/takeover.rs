@@ -32,7 +32,7 @@ const LOWEST: &str = "1";
 /// cache learns of versions from etcd's progress notifications only.
 pub async fn until_current(client: impl Into<ApiClient>, intake: &Intake) {
     let client = client.into();
-    join_all(Kind::ALL.map(|kind| until_kind_current(&client, intake, kind))).await;
+    join_all(intake.kinds().iter().map(|&kind| until_kind_current(&client, intake, kind))).await;
 }
 
 async fn until_kind_current(client: &ApiClient, intake: &Intake, kind: Kind) {

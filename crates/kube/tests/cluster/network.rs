@@ -57,7 +57,7 @@ impl Watching {
     /// Starts, and waits until every kind is listed.
     pub(crate) async fn listed(cluster: &Cluster, client: &ApiClient) -> Self {
         let watching = Self::start(cluster, client);
-        for kind in Kind::ALL {
+        for kind in Kind::ALWAYS {
             watching.until_reached(kind, &now(cluster)).await;
         }
         watching
@@ -160,7 +160,7 @@ impl Network {
 
 /// Refuses the first request of each kind, as before Kubernetes 1.27.
 pub(crate) fn forbid_streamed_lists(cluster: &Cluster) {
-    let refused = FaultRule::any().times(Kind::ALL.len());
+    let refused = FaultRule::any().times(Kind::ALWAYS.len());
     cluster.sim.faults().add(refused.fail(422, "Invalid", "sendInitialEvents is forbidden"));
 }
 

@@ -20,7 +20,7 @@ async fn events_and_bookmarks_advance_the_version_of_each_kind() {
     let watching = Watching::listed(&cluster, &cluster.client().into()).await;
     cluster.add(volume("v2"));
     // Volumes reach the version by an event, other kinds by a bookmark.
-    for kind in Kind::ALL {
+    for kind in Kind::ALWAYS {
         watching.until_reached(kind, &now(&cluster)).await;
     }
     let heard = watching.binder.intake().freshness().age(Kind::Node);
@@ -81,7 +81,7 @@ async fn a_watch_that_falls_silent_is_opened_again_without_a_list() {
         ("storageclasses", 1),
         ("pods", 1),
         ("nodes", 1),
-        (ALL, Kind::ALL.len()),
+        (ALL, Kind::ALWAYS.len()),
     ] {
         let (cluster, network) = (Cluster::with([volume("v1")]), Network::of(resource));
         let watching = Watching::listed(&cluster, &network.client(&cluster)).await;
@@ -91,7 +91,7 @@ async fn a_watch_that_falls_silent_is_opened_again_without_a_list() {
         cluster.until("they are opened again", || network.asked() >= asked + watches).await;
         assert!(began.elapsed() < Duration::from_secs(95), "{resource:?}: {:?}", began.elapsed());
         network.is_silent.store(false, Ordering::Relaxed);
-        for kind in Kind::ALL {
+        for kind in Kind::ALWAYS {
             watching.until_reached(kind, &now(&cluster)).await;
         }
         let requests = cluster.sim.take_requests();

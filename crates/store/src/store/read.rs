@@ -11,6 +11,11 @@ use crate::delivery::{Kind, Unreadable};
 use crate::explain::{Explanation, Obstacle};
 
 impl Store {
+    /// The kinds that are watched.
+    pub fn kinds(&self) -> &'static [Kind] {
+        self.state().kinds()
+    }
+
     /// Whether the initial lists of all kinds are complete. Before that nothing is decided.
     pub fn synced(&self) -> bool {
         self.state().synced()
@@ -19,7 +24,7 @@ impl Store {
     /// The kinds whose first complete list is still to come.
     pub fn awaited(&self) -> Vec<Kind> {
         let state = self.state();
-        Kind::ALL.into_iter().filter(|kind| !state.is_synced(*kind)).collect()
+        state.kinds().iter().copied().filter(|kind| !state.is_synced(*kind)).collect()
     }
 
     /// Revision of the latest change.
