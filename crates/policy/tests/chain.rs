@@ -2,21 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod matchers;
-
 use std::sync::Arc;
 
 use bindery_core::{
     AccessModes, Claim, ClaimFact, ClaimKey, Cluster, DecisionLimits, Facts, Lookup, Query, Reason, Slot,
     Source, Stop, Verdict, Volume,
 };
-use bindery_kit::{NoEnvironment, gib, volume};
+use bindery_kit::{AtMostTwice, Fails, Larger, NoEnvironment, SameZone, ZONE, gib, policy, volume};
 use bindery_policy::{Chain, Filtered, Kept, OnFailure, Otherwise, Policy, Rounds, Surroundings};
 use bindery_store::{Delivery, LiveReads, Store};
-
-use self::matchers::{AtMostTwice, Fails, Larger, SameZone, policy};
-
-const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// A store with free volumes: name, gibibytes, zone.
 fn store(volumes: &[(&str, u64, &str)]) -> Store {

@@ -8,6 +8,7 @@
 //! - `NoEnvironment` (feature `store`) answers a session of the store in tests without plugins.
 //! - [`write_volume`] and [`write_claim`] change an object as the API server does.
 //! - `Authority` (feature `certificates`) signs certificates of servers and clients.
+//! - `policy` (feature `policy`) makes a policy of a native matcher, of which there are several.
 //! - `poll` (feature `waiting`) waits for state that no event reports.
 //! - [`Choices`] and [`check_all`] make random tests that their seed repeats.
 //! - [`Logged`] captures log lines, [`allow_files`] raises the limit of open files, [`resident_kib`] and
@@ -22,6 +23,8 @@ mod environment;
 mod files;
 pub mod json;
 mod logged;
+#[cfg(feature = "policy")]
+mod matchers;
 mod memory;
 mod objects;
 mod percentiles;
@@ -39,6 +42,8 @@ pub use authority::Authority;
 pub use environment::NoEnvironment;
 pub use files::allow_files;
 pub use logged::Logged;
+#[cfg(feature = "policy")]
+pub use matchers::{AtMostTwice, Blocking, Fails, Larger, SameZone, ZONE, policy};
 pub use memory::{peak_kib, resident_kib};
 pub use objects::{claim, class, gib, plugin, volume};
 pub use percentiles::percentiles;

@@ -6,6 +6,7 @@ mod foreign_writers;
 mod looping;
 mod observing;
 mod operating;
+mod policies;
 mod proving;
 mod reviewing;
 mod syncing;

@@ -1,6 +1,6 @@
-//! Native matchers.
+//! Native matchers, and the policies that load them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 
 use bindery_core::{ClaimFact, Quantity, SelectorOperator, VolumeFact};
 use bindery_policy::{
@@ -8,10 +8,11 @@ use bindery_policy::{
     Policy, PolicyFault, Reason, Requirement, Verdicts,
 };
 
-use super::ZONE;
+/// The label of claims and volumes that names a zone.
+pub const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// A policy that applies to all claims.
-pub(crate) fn policy(name: &str, matcher: impl Matcher + 'static) -> Policy {
+pub fn policy(name: &str, matcher: impl Matcher + 'static) -> Policy {
     Policy {
         name: name.into(),
         order: 0,
@@ -70,7 +71,7 @@ macro_rules! matcher {
 }
 
 /// Requires the zone of the claim.
-pub(crate) struct SameZone;
+pub struct SameZone;
 
 matcher!(
     SameZone,
@@ -88,16 +89,18 @@ matcher!(
 );
 
 /// Allows at most twice the capacity that is asked for: by a bound, or row by row.
-pub(crate) struct AtMostTwice {
+pub struct AtMostTwice {
     judges: bool,
 }
 
 impl AtMostTwice {
-    pub(crate) fn narrowing() -> Self {
+    /// By a bound.
+    pub fn narrowing() -> Self {
         Self { judges: false }
     }
 
-    pub(crate) fn judging() -> Self {
+    /// Row by row.
+    pub fn judging() -> Self {
         Self { judges: true }
     }
 }
@@ -117,8 +120,9 @@ matcher!(
 );
 
 /// Scores a volume by its gibibytes; with a zone, by whether it is in the zone.
-pub(crate) struct Larger {
-    pub(crate) zone: Option<&'static str>,
+pub struct Larger {
+    /// The zone.
+    pub zone: Option<&'static str>,
 }
 
 matcher!(
@@ -136,11 +140,25 @@ matcher!(
 );
 
 /// Fails.
-pub(crate) struct Fails;
+pub struct Fails;
 
 matcher!(
     Fails,
     false,
     narrow: |_, _| Err(PolicyFault::Trapped("unreachable".to_owned())),
+    judge: |_, _, _| Verdicts::default()
+);
+
+/// Waits at a barrier twice before it narrows: while it is being asked, and before it answers.
+pub struct Blocking(pub Arc<Barrier>);
+
+matcher!(
+    Blocking,
+    false,
+    narrow: |Blocking(barrier), _| {
+        barrier.wait();
+        barrier.wait();
+        Ok(Narrowing::default())
+    },
     judge: |_, _, _| Verdicts::default()
 );
