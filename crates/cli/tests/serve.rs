@@ -23,6 +23,8 @@ mod kills;
 mod leading;
 #[path = "serve/load.rs"]
 mod load;
+#[path = "serve/policies.rs"]
+mod policies;
 #[path = "serve/restored.rs"]
 mod restored;
 #[path = "serve/watches.rs"]

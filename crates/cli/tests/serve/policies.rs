@@ -1,0 +1,64 @@
+//! Policies that ship, on a real API server.
+
+use bindery_cluster::{Cluster, Manager, is_bound_to, is_event};
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::json;
+
+/// A policy document.
+fn policy(name: &str, spec: &serde_json::Value) -> String {
+    let metadata = json!({"name": name});
+    let kind = "MatchPolicy";
+    json!({"apiVersion": "policy.bindery.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec})
+        .to_string()
+}
+
+/// Three policies: at most twice the request, the zone of the claim, and one whose module is missing.
+fn documents() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, spec: serde_json::Value| {
+        std::fs::write(folder.path().join(format!("{name}.yaml")), policy(name, &spec)).unwrap();
+    };
+    write("twice", json!({"module": "builtin:at-most-n-times", "settings": {"times": 2}}));
+    write("zone", json!({"module": "builtin:same-zone", "settings": {"zone": "Label"}}));
+    write("missing", json!({"module": "missing.wasm", "match": {"classNames": ["held"]}}));
+    folder
+}
+
+#[tokio::test]
+async fn claims_get_what_their_policies_allow_and_wait_for_the_rest() {
+    let cluster = Cluster::start(Manager::WithoutBinder).await;
+    let documents = documents();
+    let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
+    let folder = documents.path().to_str().unwrap();
+    let mut replica = cluster.replica_with("first", &["--policy", folder, "--policies", &shipped]);
+    replica.until_logged("missing.wasm cannot be read").await;
+
+    // Rejected, until a volume comes that is small enough.
+    cluster.create_available_volume("large", "100Gi").await;
+    cluster.create_claim("c", "1Gi").await;
+    cluster.until_event(is_event("c", "FailedBinding")).await;
+    cluster.create_available_volume("right", "2Gi").await;
+    cluster.until_claim("c", is_bound_to("right")).await;
+
+    // Rejected, until the label of a free volume changes.
+    cluster.create_available_volume("unlabelled", "1Gi").await;
+    let zone = "topology.kubernetes.io/zone";
+    let labelled = json!({"name": "zoned", "labels": {zone: "a"}});
+    cluster.try_claim(labelled, json!({}), &PostParams::default()).await.unwrap();
+    cluster.until_event(is_event("zoned", "FailedBinding")).await;
+    let label = Patch::Merge(json!({"metadata": {"labels": {zone: "a"}}}));
+    cluster.volumes.patch("unlabelled", &PatchParams::default(), &label).await.unwrap();
+    cluster.until_claim("zoned", is_bound_to("unlabelled")).await;
+
+    // Held, because its policy is not there; others go on.
+    cluster.create_class("held").await;
+    cluster.create_volume_of("held", "free", json!(null)).await;
+    cluster.create_claim_of("held", "held", None).await;
+    let event = cluster.until_event(is_event("held", "PolicyFailed")).await;
+    let message = event.message.unwrap_or_default();
+    assert!(message.contains("the claim waits for policy missing: the component "), "{message}");
+    cluster.create_available_volume("next", "1Gi").await;
+    cluster.create_claim("next", "1Gi").await;
+    cluster.until_claim("next", is_bound_to("next")).await;
+    replica.terminate().await;
+}
