@@ -46,15 +46,20 @@ fn helm_installs_upgrades_and_uninstalls_volumes_and_claims() {
         let path = "jsonpath={.items[*].spec.volumeName} {.items[*].metadata.labels.team}";
         playground.kubectl(&[&["get", "pvc", "-n", "shop", "-o", path], claims].concat())
     };
-    helm(&["install", "shop", &chart, "--create-namespace", "--server-side=false", "--wait"]);
+    helm(&["install", "shop", &chart, "--create-namespace"]);
+    let bound = "--for=jsonpath={.status.phase}=Bound";
+    playground.kubectl(&["wait", "pvc/orders", "pvc/images", "-n", "shop", bound, "--timeout=60s"]);
     assert_eq!(volumes(&["orders", "images"]), "shop-0 shop-1 green green");
-    helm(&["upgrade", "shop", &chart, "--server-side=false", "--set", "team=blue", "--wait"]);
+    helm(&["upgrade", "shop", &chart, "--set", "team=blue"]);
     assert_eq!(volumes(&["orders", "images"]), "shop-0 shop-1 blue blue");
-    helm(&["rollback", "shop", "1", "--server-side=false", "--wait"]);
+    helm(&["rollback", "shop", "1"]);
     assert_eq!(volumes(&["orders", "images"]), "shop-0 shop-1 green green");
     let list = helm(&["list", "--short"]);
     assert_eq!(list, "shop\n");
-    helm(&["uninstall", "shop", "--wait"]);
+    helm(&["uninstall", "shop"]);
+    for object in ["pv/shop-0", "pv/shop-1", "pvc/orders", "pvc/images"] {
+        playground.kubectl(&["wait", object, "-n", "shop", "--for=delete", "--timeout=60s"]);
+    }
     assert_eq!(playground.kubectl(&["get", "pv,pvc", "-A"]), "");
     playground.stop(Signal::INT);
 }
