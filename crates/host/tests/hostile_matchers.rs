@@ -121,7 +121,7 @@ fn metadata_that_break_a_rule_are_refused_by_field_and_limit() {
 #[test]
 fn a_component_of_another_world_or_too_large_is_refused() {
     let bench = Bench::new();
-    let engines = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/components");
+    let engines = Path::new(env!("BINDERY_CHECKOUT")).join("tests/components");
     let file = |name: &str| wat::parse_file(engines.join(name)).unwrap();
     let later = r#"(component (instance $none) (export "bindery:policy/match@0.9.0" (instance $none)))"#;
     let empty = r#"(component (instance $none) (export "bindery:policy/match@0.2.0" (instance $none)))"#;
@@ -189,8 +189,8 @@ fn a_matcher_that_exceeds_a_limit_is_stopped_with_the_limit() {
         ),
         (
             table,
-            "it was stopped: it asked for a table of 20001 elements; the limit is 20000; it must keep less in \
-             memory",
+            "it was stopped: it asked for a table of 20001 elements; the limit is 20000; it must keep less \
+             in memory",
         ),
         (verdicts, "its answer is invalid: it hands over more than 262144 bytes, which is the limit"),
         (judges("unreachable", ""), "it trapped: wasm trap: wasm `unreachable` instruction executed"),

@@ -65,7 +65,7 @@ impl Module {
     pub(crate) fn component(&self) -> Vec<u8> {
         let mut module = wat::parse_str(self.text()).unwrap();
         let mut resolve = Resolve::default();
-        let contract = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wit/0.2");
+        let contract = Path::new(env!("BINDERY_CHECKOUT")).join("wit/0.2");
         let (package, _) = resolve.push_dir(contract).unwrap();
         let world = resolve.select_world(&[package], Some("matcher")).unwrap();
         embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8, false).unwrap();
