@@ -177,8 +177,8 @@ fn every_item_says_since_when_and_is_documented() {
 }
 
 fn check_items(resolve: &Resolve) {
-    let (_, package) = resolve.packages.iter().next().unwrap();
-    let version = package.name.version.clone().unwrap();
+    let (_, package) = resolve.packages.iter().next().expect("there is a package");
+    let version = package.name.version.clone().expect("it has a version");
     let since =
         |stability: &Stability| matches!(stability, Stability::Stable { since, .. } if *since <= version);
     for (name, id) in &package.interfaces {

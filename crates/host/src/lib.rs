@@ -25,6 +25,11 @@
 //! deadline off by the time of questions, and refuses more memory. `tests/hostile.rs` exceeds each limit of
 //! an engine, and `tests/hostile_matchers.rs` of this crate each limit of a policy.
 
+#![allow(
+    clippy::duplicate_mod,
+    reason = "each version of the contract compiles the shared files with its own types"
+)]
+
 mod borrow;
 mod cache;
 mod call;

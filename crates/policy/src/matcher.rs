@@ -1,9 +1,10 @@
 //! What a matcher is asked, and what it answers.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use bindery_core::{Quantity, SelectorOperator, Text};
-use rustc_hash::FxHashMap;
+use rustc_hash::FxBuildHasher;
 
 use crate::Metadata;
 use crate::kept::Verdict;
@@ -88,7 +89,7 @@ impl Candidates {
     #[must_use]
     pub fn rows(&self, rows: Range<usize>) -> Self {
         let mut texts = Vec::new();
-        let mut places = FxHashMap::default();
+        let mut places = HashMap::<u32, u32, FxBuildHasher>::default();
         let mut place = |old: u32| match old.checked_sub(1) {
             None => 0,
             Some(at) => *places.entry(at).or_insert_with(|| {

@@ -127,7 +127,8 @@ fn a_case_that_does_not_hold_fails_with_what_differs() {
 
 #[test]
 fn a_policy_that_breaks_the_contract_is_told_with_the_case() {
-    let judges: [(fn(&Candidates) -> Verdicts, &str); 4] = [
+    type Judge = fn(&Candidates) -> Verdicts;
+    let judges: [(Judge, &str); 4] = [
         (
             |rows| Verdicts {
                 reasons: vec![u32::from(rows.whole.len() > 1) * 2; rows.whole.len()],
