@@ -23,14 +23,14 @@ impl Policies {
         Self { chain, kept: Arc::default(), permits: Semaphore::new(JUDGING_MAX) }
     }
 
-    /// The claim of a request that policies are asked about; `None` if there is none or no policy.
+    /// The claim of a request that policies are asked about; `None` if there is none or no policy. A claim
+    /// that was bound before chooses no volume, so a policy that fails does not hold it.
     pub(super) fn claim<'a>(&self, request: &'a Request) -> Option<&'a Arc<Claim>> {
-        match &request.subject {
-            Subject::SyncClaim(claim) | Subject::ReviewClaim { new: claim, .. } if !self.chain.is_empty() => {
-                Some(claim)
-            }
-            _ => None,
-        }
+        let claim = match &request.subject {
+            Subject::SyncClaim(claim) | Subject::ReviewClaim { new: claim, .. } => claim,
+            _ => return None,
+        };
+        (!self.chain.is_empty() && !claim.annotations.bind_completed).then_some(claim)
     }
 
     /// What a decision about the claim rests on beside the answers to its engine's questions.

@@ -13,6 +13,7 @@ use bindery_policy::{Chain, OnFailure, Policy};
 use bindery_store::Delivery;
 
 use crate::double::{Double, Scripted, binder_of, claim, parts, volume};
+use crate::syncing::taken;
 
 fn in_zone(volume: Volume, zone: &str) -> Volume {
     Volume { labels: [(ZONE.into(), zone.into())].into(), ..volume }
@@ -112,6 +113,18 @@ async fn a_failing_policy_holds_only_the_claims_that_it_matches() {
     assert_eq!(binder.sync(&key("other")).await.result, Ok(()));
     assert_eq!(bound_to(&binder, "other").as_deref(), Some("v1"));
     assert_eq!(binder.metrics().engine_faults.get(), 0);
+}
+
+#[tokio::test]
+async fn a_claim_that_is_bound_does_not_wait_for_a_failing_policy() {
+    let double = Double::new();
+    double.add_volume(&taken("v", "bound"));
+    let mut bound = Claim { volume_name: Some("v".into()), ..claim("bound") };
+    bound.annotations.bind_completed = true;
+    double.add_claim(&bound);
+    let binder = binder(&double, DefaultEngine, vec![policy("fails", Fails)]);
+    assert_eq!(binder.sync(&key("bound")).await.result, Ok(()));
+    assert_eq!((double.write_names(), double.reasons()), (vec!["set claim status"], vec![]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

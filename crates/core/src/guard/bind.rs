@@ -118,7 +118,8 @@ impl StepCheck<'_> {
             return self.refuse_claim(Breach::ReferenceLost, claim, sentence);
         }
         match &volume.claim_ref {
-            None => Ok(()),
+            // Anyone who may create claims can write bind-completed, so it is no way around a policy.
+            None => self.allowed(claim, volume),
             Some(claim_ref) => match &claim_ref.uid {
                 Some(uid) if *uid == claim.uid => Ok(()),
                 Some(_) => self.taken(claim_ref, claim, volume),
