@@ -291,7 +291,8 @@ impl Replica {
         }
         let eligibility = (arguments.mode == ModeArgument::Own).then(|| {
             let (store, intake) = (Arc::clone(binder.store()), binder.intake().clone());
-            Arc::new(Eligibility::new(client.clone(), store, intake, arguments.lease.rights()))
+            let rights = arguments.lease.rights(intake.declared().namespaces);
+            Arc::new(Eligibility::new(client.clone(), store, intake, rights))
         });
         let (leads, clock) = (Arc::default(), ClockWatch::default());
         Ok(Self { client, binder, events, leads, eligibility, clock })

@@ -204,6 +204,7 @@ impl Planner {
             (Watched::Class, "storageclasses"),
             (Watched::Pod, "pods"),
             (Watched::Node, "nodes"),
+            (Watched::Namespace, "namespaces"),
             (Watched::Volume, "persistentvolumes"),
             (Watched::Claim, "persistentvolumeclaims"),
         ] {

@@ -75,8 +75,8 @@ impl LeaseArguments {
         }
     }
 
-    /// The rights that leading takes.
-    pub(super) fn rights(&self) -> Vec<Right> {
+    /// The rights that leading takes, with those for namespaces where a policy reads their labels.
+    pub(super) fn rights(&self, reads_namespaces: bool) -> Vec<Right> {
         let lease = Some((self.lease_namespace.clone(), self.lease_name.clone()));
         let of_lease = ["get", "update"].map(|verb| Right {
             verb,
@@ -85,9 +85,12 @@ impl LeaseArguments {
             subresource: "",
             object: lease.clone(),
         });
-        let others = RIGHTS.iter().flat_map(|&(group, resource, subresource, verbs)| {
-            verbs.iter().map(move |verb| Right { verb, group, resource, subresource, object: None })
-        });
+        let namespaces = ("", "namespaces", "", &["list", "watch"][..]);
+        let namespaces = reads_namespaces.then_some(namespaces);
+        let others =
+            RIGHTS.into_iter().chain(namespaces).flat_map(|(group, resource, subresource, verbs)| {
+                verbs.iter().map(move |verb| Right { verb, group, resource, subresource, object: None })
+            });
         others.chain(of_lease).collect()
     }
 }

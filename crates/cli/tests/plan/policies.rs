@@ -78,8 +78,8 @@ fn policies_narrow_the_volumes_of_a_claim() {
         ["plan", "-f", "volumes", "-f", "claims.yaml", "--policy", "policies", "--policies", &shipped()];
     let ended = home.bindery(&table);
     for line in [
-        "  small-b  policy own-zone rejects it: the claim is for zone a; the volume requires zone none, and \
-         its label says b\n",
+        "  small-b  policy own-zone rejects it: the claim is for zone a; the volume requires zone none, its \
+         label says b\n",
         "  big-a    policy at-most-twice rejects it: ",
         "  right-a  spec.claimRef: belongs to default/first\n",
     ] {

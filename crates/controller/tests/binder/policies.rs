@@ -1,18 +1,21 @@
 //! Claims to which policies apply.
 
 use std::sync::{Arc, Barrier};
+use std::time::Duration;
 
 use bindery_controller::{Configuration, Key, SyncError};
 use bindery_core::{
-    Action, Claim, ClaimFact, ClaimKey, Decision, Engine, Facts, Follows, Outcome, Request, Source, Step,
-    Subject, Volume,
+    Action, Claim, ClaimFact, ClaimKey, Decision, Engine, Facts, Follows, Outcome, Request, Requirement,
+    SelectorOperator, Source, Step, Subject, Volume,
 };
 use bindery_engine::DefaultEngine;
 use bindery_kit::{AtMostTwice, Blocking, Fails, SameZone, ZONE, gib, policy};
-use bindery_policy::{Chain, OnFailure, Policy};
-use bindery_store::Delivery;
+use bindery_policy::{Chain, Matches, OnFailure, Policy};
+use bindery_store::{Delivery, Object};
+use tokio::time::Instant;
 
 use crate::double::{Double, Scripted, binder_of, claim, parts, volume};
+use crate::operating::run_during;
 use crate::syncing::taken;
 
 fn in_zone(volume: Volume, zone: &str) -> Volume {
@@ -159,4 +162,30 @@ async fn nothing_waits_for_a_matcher_but_its_own_claim() {
     tokio::task::spawn_blocking(move || barrier.wait()).await.unwrap();
     assert_eq!(asking.await.unwrap(), Ok(()));
     assert_eq!(bound_to(&binder, "asks").as_deref(), Some("v2"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_label_of_its_namespace_wakes_a_claim() {
+    let (operator, values) = (SelectorOperator::In, vec!["database".into()]);
+    let namespace = vec![Requirement { key: "team".into(), operator, values }];
+    let matches = Matches { namespace, ..Matches::default() };
+    let double = Double::new();
+    double.add_claim(&claim("c"));
+    let policies = vec![Policy { matches, ..policy("fails", Fails) }];
+    let binder = binder(&double, DefaultEngine, policies);
+    let label = |team: &str| {
+        let labels = Arc::new([("team".into(), team.into())].into());
+        binder.intake().deliver(Delivery::applied(Object::Namespace("ns".into(), labels)));
+    };
+    label("web");
+    run_during(&binder, async {
+        double.rest().await;
+        assert_eq!(double.reasons(), ["FailedBinding"]);
+        let begin = Instant::now();
+        label("database");
+        double.until("the policy fails", || double.reasons() == ["FailedBinding", "PolicyFailed"]).await;
+        // By the virtual clock: the claim waited for no timer.
+        assert!(begin.elapsed() <= Duration::from_millis(5), "{:?}", begin.elapsed());
+    })
+    .await;
 }
