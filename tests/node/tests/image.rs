@@ -277,8 +277,12 @@ fn an_image_built_again_has_the_same_bytes_and_digest() {
 fn an_image_names_no_folder_of_its_build_machine() {
     let folders = folders_of_this_machine();
     for image in Layout::read().images() {
-        for file in fs::read_dir(image.root.path()).unwrap() {
-            let file = file.unwrap().path();
+        let mut left = vec![image.root.path().to_owned()];
+        while let Some(file) = left.pop() {
+            if file.is_dir() {
+                left.extend(fs::read_dir(file).unwrap().map(|entry| entry.unwrap().path()));
+                continue;
+            }
             let content = fs::read(&file).unwrap();
             for folder in &folders {
                 let folder = folder.join("");
