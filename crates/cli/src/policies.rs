@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use bindery_host::{Limits, PolicyHost};
-use bindery_policy::{API_VERSION, Chain, MATCH_POLICY, MatchPolicy, Matcher, Policy, SettingsSchema};
+use bindery_policy::{API_VERSION, Chain, MATCH_POLICY, MatchPolicy, Matcher, Policy, check_settings};
 use serde_json::Value;
 
 use crate::engine::CacheArgument;
@@ -71,7 +71,8 @@ impl PolicyArguments {
         let path = self.shipped.path(&document.spec.module, folder);
         let matcher = match path.and_then(|path| module::load(host, &path, purpose.limits())) {
             Ok(matcher) => {
-                check_settings(&matcher, &document).with_context(|| format!("policy {name:?}"))?;
+                let checked = check_settings(&matcher, &document.spec.settings);
+                checked?.map_err(|why| anyhow!("policy {name:?}: spec.settings: {why}"))?;
                 Ok(Arc::new(matcher) as Arc<dyn Matcher>)
             }
             Err(error) if purpose == Purpose::Show => return Err(error.context(format!("policy {name:?}"))),
@@ -101,14 +102,6 @@ fn document(object: &Value) -> Result<MatchPolicy> {
         let path = error.path().to_string();
         anyhow!("{path}: {}", error.into_inner())
     })
-}
-
-/// Checks the settings by the schema of the matcher, and by the matcher itself.
-fn check_settings(matcher: &dyn Matcher, document: &MatchPolicy) -> Result<()> {
-    let schema = SettingsSchema::parse(&matcher.metadata().settings_schema).map_err(anyhow::Error::msg)?;
-    let settings = Value::Object(document.spec.settings.clone());
-    schema.check(&settings).map_err(|why| anyhow!("spec.settings: {why}"))?;
-    matcher.check(&settings.to_string())?.map_err(|why| anyhow!("spec.settings: {why}"))
 }
 
 /// A tenant chooses the labels of its claims, so it can leave a policy that selects by them.

@@ -17,7 +17,7 @@ mod tasks;
 mod webhook;
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Component, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -94,7 +94,7 @@ pub(crate) struct Arguments {
     event_refresh: u64,
     /// Provision and delete hostPath volumes below this folder, an absolute path; for clusters of one node.
     /// Only folders that Bindery has created are deleted. Off by default.
-    #[arg(long, value_name = "FOLDER", env = "BINDERY_HOST_PATH", value_parser = absolute)]
+    #[arg(long, value_name = "FOLDER", env = "BINDERY_HOST_PATH", value_parser = settings::absolute)]
     host_path: Option<PathBuf>,
     /// The collector of traces, by OTLP over HTTP: http://HOST:PORT. Off by default.
     #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_parser = logging::endpoint)]
@@ -385,15 +385,6 @@ fn binder(
         },
         journal: None,
     }))
-}
-
-/// Reads a path that does not depend on the working directory.
-fn absolute(text: &str) -> Result<PathBuf, &'static str> {
-    let path = PathBuf::from(text);
-    if !path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {
-        return Err("give an absolute path without `..`, such as /var/lib/bindery");
-    }
-    Ok(path)
 }
 
 impl From<ModeArgument> for Mode {

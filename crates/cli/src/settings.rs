@@ -4,7 +4,7 @@
 //! environment, `lease-duration` in the file. The command line overrides the environment, and that the file.
 
 mod file;
-mod numbers;
+mod values;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::{Arg, Command, CommandFactory, FromArgMatches as _};
 
 use self::file::Setting;
-pub(crate) use self::numbers::{address, whole};
+pub(crate) use self::values::{absolute, address, whole};
 use crate::Arguments;
 
 /// The command that reads a settings file.

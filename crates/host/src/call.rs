@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bindery_core::{Answer, Cluster, Question, Stop};
-use wasmtime::{ResourceLimiter, UpdateDeadline};
+use wasmtime::{ResourceLimiter, Trap, UpdateDeadline};
 
 use crate::Limits;
 use crate::borrow::Borrowed;
@@ -35,6 +35,18 @@ pub(crate) enum Excess {
     Memory { desired: usize, max: usize },
     #[error("it asked for a table of {desired} elements; the limit is {max}")]
     Table { desired: usize, max: usize },
+}
+
+/// Whether a trap says that an answer points outside its memory, or is malformed.
+pub(crate) fn is_bad_answer(trap: &Trap) -> bool {
+    matches!(
+        trap,
+        Trap::StringOutOfBounds
+            | Trap::ListOutOfBounds
+            | Trap::InvalidDiscriminant
+            | Trap::UnalignedPointer
+            | Trap::InvalidChar
+    )
 }
 
 impl Call {

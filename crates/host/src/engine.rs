@@ -7,7 +7,7 @@ use wasmtime::{PoolConcurrencyLimitError, Store, Trap};
 
 use crate::Limits;
 use crate::borrow::Borrowed;
-use crate::call::{Call, Excess};
+use crate::call::{Call, Excess, is_bad_answer};
 use crate::contract::Contract;
 use crate::gate::{Gate, TICK};
 use crate::settings::STACK_BYTES;
@@ -113,14 +113,7 @@ fn fault(error: &wasmtime::Error) -> EngineFault {
     }
     match error.downcast_ref::<Trap>() {
         Some(Trap::OutOfFuel) => EngineFault::Exhausted("out of fuel"),
-        // The answer points outside its memory, or is malformed.
-        Some(
-            trap @ (Trap::StringOutOfBounds
-            | Trap::ListOutOfBounds
-            | Trap::InvalidDiscriminant
-            | Trap::UnalignedPointer
-            | Trap::InvalidChar),
-        ) => EngineFault::BadAnswer(trap.to_string()),
+        Some(trap) if is_bad_answer(trap) => EngineFault::BadAnswer(trap.to_string()),
         Some(trap) => EngineFault::Trapped(trap.to_string()),
         None if error.is::<PoolConcurrencyLimitError>() => EngineFault::Unavailable(error.to_string()),
         // Any other error comes from reading the answer.

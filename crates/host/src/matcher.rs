@@ -13,7 +13,7 @@ use wasmtime::component::{HasSelf, Linker};
 use wasmtime::{Store, Trap};
 
 use self::carry::Lower as _;
-use crate::call::{Excess, Memory};
+use crate::call::{Excess, Memory, is_bad_answer};
 use crate::engine::{STACK_LEFT_BYTES, STACK_NEW_BYTES, Shared};
 use crate::gate::TICK;
 use crate::load::{self, LoadError};
@@ -44,10 +44,15 @@ pub struct PolicyHost {
 
 /// A matcher in a component. Every call runs in a fresh instance, which is dropped afterwards.
 pub struct ComponentMatcher {
-    shared: Arc<Shared>,
-    limits: Arc<Limits>,
     digest: String,
     metadata: Metadata,
+    component: Limited,
+}
+
+/// A component whose calls have limits.
+struct Limited {
+    shared: Arc<Shared>,
+    limits: Arc<Limits>,
     component: MatcherPre<PolicyCall>,
 }
 
@@ -89,35 +94,18 @@ impl PolicyHost {
         let component = bindings::Matcher::add_to_linker::<_, HasSelf<PolicyCall>>(&mut linker, |call| call)
             .and_then(|()| MatcherPre::new(linker.instantiate_pre(&component)?))
             .map_err(|error| LoadError::Mismatch(format!("{error:#}")))?;
-        let unnamed = Metadata {
-            name: "".into(),
-            version: "".into(),
-            description: "".into(),
-            claim_facts: Vec::new(),
-            columns: Vec::new(),
-            spread: None,
-            reasons: Vec::new(),
-            scores: false,
-            settings_schema: String::new(),
-        };
         let (shared, limits) = (Arc::clone(&self.runtime.shared), Arc::new(limits));
-        let mut matcher = ComponentMatcher { shared, limits, digest, metadata: unnamed, component };
-        let metadata = matcher.describe()?;
-        if matcher.describe()? != metadata {
-            return Err(LoadError::Metadata("it differs from one call to the next".to_owned()));
-        }
+        let component = Limited { shared, limits, component };
+        // One call tells for all: each begins in an equal instance, and imports nothing that could differ.
+        let described =
+            component.call(|matcher, store| matcher.bindery_policy_match_().call_describe(store)).0;
+        let metadata: Metadata = described.map_err(|fault| LoadError::Metadata(fault.to_string()))?.into();
         metadata.check().map_err(LoadError::Metadata)?;
-        matcher.metadata = metadata;
-        Ok(matcher)
+        Ok(ComponentMatcher { digest, metadata, component })
     }
 }
 
 impl ComponentMatcher {
-    fn describe(&self) -> Result<Metadata, LoadError> {
-        let described = self.call(|matcher, store| matcher.bindery_policy_match_().call_describe(store)).0;
-        Ok(described.map_err(|fault| LoadError::Metadata(fault.to_string()))?.into())
-    }
-
     /// As [`Matcher::judge`], with what the call used; of several calls the sum of the fuel, and the most
     /// memory.
     pub fn judge_with_stats(
@@ -130,14 +118,14 @@ impl ComponentMatcher {
         let mut stats = Stats::default();
         for from in (0..candidates.whole.len()).step_by(ROWS_MAX) {
             let rows = candidates.rows(from..(from + ROWS_MAX).min(candidates.whole.len()));
-            let (answer, used) = self.call(|matcher, store| {
+            let (answer, used) = self.component.call(|matcher, store| {
                 let (claim, rows) = (claim.lower(), rows.lower());
                 matcher.bindery_policy_match_().call_judge(store, settings, &claim, &rows)
             });
             stats.fuel += used.fuel;
             stats.memory_bytes = stats.memory_bytes.max(used.memory_bytes);
             let answer = answer.map(Verdicts::from).and_then(|answer| {
-                answer.check(&self.metadata, rows.whole.len())?;
+                answer.verdicts(&self.metadata, rows.whole.len())?;
                 Ok(answer)
             });
             match answer {
@@ -150,7 +138,9 @@ impl ComponentMatcher {
         }
         (Ok(verdicts), stats)
     }
+}
 
+impl Limited {
     /// Calls a function in a fresh instance.
     fn call<T>(
         &self,
@@ -196,13 +186,7 @@ impl ComponentMatcher {
                 "it took more than {} ms; it must do less for each of {ROWS_MAX} rows",
                 self.limits.time.as_millis()
             )),
-            Some(
-                trap @ (Trap::StringOutOfBounds
-                | Trap::ListOutOfBounds
-                | Trap::InvalidDiscriminant
-                | Trap::UnalignedPointer
-                | Trap::InvalidChar),
-            ) => PolicyFault::BadAnswer(trap.to_string()),
+            Some(trap) if is_bad_answer(trap) => PolicyFault::BadAnswer(trap.to_string()),
             Some(trap) => PolicyFault::Trapped(trap.to_string()),
             None if error.is::<wasmtime::PoolConcurrencyLimitError>() => {
                 PolicyFault::Unavailable(error.to_string())
@@ -230,12 +214,13 @@ impl Matcher for ComponentMatcher {
     }
 
     fn check(&self, settings: &str) -> Result<Result<(), String>, PolicyFault> {
-        self.call(|matcher, store| matcher.bindery_policy_match_().call_check(store, settings)).0
+        self.component.call(|matcher, store| matcher.bindery_policy_match_().call_check(store, settings)).0
     }
 
     fn narrow(&self, settings: &str, claim: &ClaimView) -> Result<Narrowing, PolicyFault> {
         let claim = claim.lower();
         let answer = self
+            .component
             .call(|matcher, store| matcher.bindery_policy_match_().call_narrow(store, settings, &claim))
             .0?;
         let narrowing = carry::narrowing(answer)?;

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use crate::kept::{Context, Kept, Verdict};
 use crate::rounds::{Judging, Rounds};
 use crate::view::{claim_view, column, sentence};
-use crate::{Matcher, Narrowing, PolicyFault};
+use crate::{Matcher, Metadata, Narrowing, PolicyFault};
 
 /// The loaded policies, in the order in which they are asked: by [`Policy::order`], then by name.
 #[derive(Default)]
@@ -146,7 +146,7 @@ impl Chain {
         &self.policies
     }
 
-    /// Whether there is no policy.
+    /// Whether no policy is loaded.
     pub fn is_empty(&self) -> bool {
         self.policies.is_empty()
     }
@@ -160,7 +160,7 @@ impl Chain {
     pub fn verdict(
         &self,
         claim: &Claim,
-        volume: &Arc<Volume>,
+        volume: &Volume,
         around: &Surroundings,
         kept: &Kept,
         rounds: &mut Rounds,
@@ -317,7 +317,8 @@ impl Applied<'_> {
     pub(crate) fn judgement(&self, volume: &Volume) -> Judgement {
         for asked in &self.asked {
             let narrowing = asked.context.narrowing();
-            if let Some(reason) = narrowing.and_then(|narrowing| rejection(narrowing, asked.matcher, volume))
+            if let Some(reason) =
+                narrowing.and_then(|narrowing| rejection(narrowing, asked.matcher.metadata(), volume))
             {
                 return Judgement::Rejected(Rejection { policy: asked.place, reason });
             }
@@ -343,13 +344,13 @@ impl Applied<'_> {
 
 impl Applied<'_> {
     /// What an engine is told about a volume that the claim names, or whose choice the guard checks.
-    pub(crate) fn verdict(&self, volume: &Arc<Volume>, rounds: &mut Rounds) -> Result<Told, Stop> {
+    pub(crate) fn verdict(&self, volume: &Volume, rounds: &mut Rounds) -> Result<Told, Stop> {
         match self.judgement(volume) {
             Judgement::Allowed(_) => Ok(Told::Allowed),
             Judgement::Rejected(rejection) => Ok(self.told(&rejection, volume)),
             Judgement::Unjudged(at) => {
                 let mut judging = Judging::new(self, 1);
-                judging.add(at, volume);
+                judging.add(at, &Arc::new(volume.clone()));
                 Err(rounds.stop(judging.into_work()))
             }
         }
@@ -365,9 +366,9 @@ impl Applied<'_> {
     }
 }
 
-/// Why a narrowing rejects a volume.
-fn rejection(narrowing: &Narrowing, matcher: &Arc<dyn Matcher>, volume: &Volume) -> Option<u32> {
-    let columns = &matcher.metadata().columns;
+/// Why a narrowing rejects a volume: the reason's place in [`Metadata::reasons`].
+pub fn rejection(narrowing: &Narrowing, metadata: &Metadata, volume: &Volume) -> Option<u32> {
+    let columns = &metadata.columns;
     let unmet = narrowing.requirements.iter().find(|needed| {
         let value = columns.get(needed.column as usize).and_then(|fact| column(fact, volume));
         !needed.operator.matches(&needed.values, value.as_deref())

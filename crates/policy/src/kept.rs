@@ -39,6 +39,8 @@ pub struct Kept {
 
 struct Inner {
     contexts: LruCache<ContextKey, Arc<Context>>,
+    /// Answers that were kept since all were last counted.
+    uncounted: usize,
 }
 
 /// A policy's place in the chain, and a claim as it sees it.
@@ -67,7 +69,7 @@ impl Default for Kept {
 impl Kept {
     /// Keeps about this number of bytes.
     pub fn new(bytes_max: usize) -> Self {
-        let inner = Inner { contexts: LruCache::unbounded() };
+        let inner = Inner { contexts: LruCache::unbounded(), uncounted: 0 };
         Self { inner: Mutex::new(inner), bytes_max, hashers: [RandomState::new(), RandomState::new()] }
     }
 
@@ -92,9 +94,15 @@ impl Kept {
         Arc::clone(self.inner.lock().contexts.get_or_insert(key, new))
     }
 
-    /// Forgets the oldest answers until the rest fits. Called after answers were kept.
-    pub(crate) fn trim(&self) {
+    /// Forgets the oldest answers until the rest fits, after this number of answers was kept. Counting visits
+    /// every claim, so it is done once for each sixteenth of the bound.
+    pub(crate) fn trim(&self, answers: usize) {
         let mut inner = self.inner.lock();
+        inner.uncounted += answers;
+        if inner.uncounted * CONTEXT_BYTES < self.bytes_max / 16 {
+            return;
+        }
+        inner.uncounted = 0;
         let mut bytes: usize = inner.contexts.iter().map(|(key, context)| context.bytes(key)).sum();
         while bytes > self.bytes_max {
             let Some((key, context)) = inner.contexts.pop_lru() else { return };
@@ -123,8 +131,8 @@ impl Context {
         self.verdicts.lock().extend(rows.into_iter().zip(verdicts));
     }
 
-    /// Names what a verdict rests on. Two hashes with keys of this process: nobody can choose a volume whose
-    /// name is that of another.
+    /// The key of a verdict: two hashes of everything that the verdict depends on. The hashes have random
+    /// keys, so users cannot create two volumes with the same key.
     fn row(&self, metadata: &Metadata, volume: &Volume) -> u128 {
         let capacity = volume.capacity.unwrap_or_default();
         let columns: Vec<Option<Text>> = metadata.columns.iter().map(|fact| column(fact, volume)).collect();

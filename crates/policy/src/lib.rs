@@ -15,7 +15,7 @@ mod rounds;
 mod settings;
 mod view;
 
-pub use chain::{Chain, Counts, Matches, OnFailure, Otherwise, Policy, Surroundings, Waits};
+pub use chain::{Chain, Counts, Matches, OnFailure, Otherwise, Policy, Surroundings, Waits, rejection};
 pub use document::{
     API_VERSION, LabelSelector, MATCH_POLICY, MatchClaims, MatchExpression, MatchPolicy, MatchPolicySpec,
     ObjectMeta, RECLAIM_POLICY,
@@ -25,6 +25,7 @@ pub use kept::{Kept, Verdict};
 pub use matcher::{
     Bound, Candidates, ClaimView, Matcher, Narrowing, PolicyFault, Requirement, SCORE_MAX, Verdicts,
 };
-pub use metadata::{Metadata, Reason, Spread};
+pub use metadata::{Metadata, Reason, Spread, is_name};
 pub use rounds::Rounds;
-pub use settings::SettingsSchema;
+pub use settings::{SettingsSchema, check_settings};
+pub use view::{candidates, claim_view};

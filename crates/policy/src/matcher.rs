@@ -148,20 +148,11 @@ fn bad(why: String) -> PolicyFault {
 }
 
 impl Verdicts {
-    /// Checks an answer by what the matcher declares, and by the number of rows.
-    ///
-    /// # Errors
-    ///
-    /// A list has another length than the rows, a reason is not declared, or a score is too high.
-    pub fn check(&self, metadata: &Metadata, rows: usize) -> Result<(), PolicyFault> {
-        self.verdicts(metadata, rows).map(drop)
-    }
-
     /// The verdict of each row.
     ///
     /// # Errors
     ///
-    /// As [`Verdicts::check`].
+    /// A list has another length than the rows, a reason is not declared, or a score is too high.
     pub fn verdicts(&self, metadata: &Metadata, rows: usize) -> Result<Vec<Verdict>, PolicyFault> {
         let scored = if metadata.scores { rows } else { 0 };
         for (what, found, wanted) in

@@ -95,15 +95,18 @@ impl Metadata {
     }
 }
 
-/// A DNS label: events, metrics and documents name policies and reasons.
-fn check_name(what: &str, name: &str) -> Result<(), String> {
+/// Whether a name of a policy or of a reason is a DNS label, so that events, metrics and files can have it.
+pub fn is_name(name: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let is_label = !name.is_empty()
+    !name.is_empty()
         && name.len() <= NAME_BYTES_MAX
         && name.bytes().all(is_allowed)
         && !name.starts_with('-')
-        && !name.ends_with('-');
-    if is_label {
+        && !name.ends_with('-')
+}
+
+fn check_name(what: &str, name: &str) -> Result<(), String> {
+    if is_name(name) {
         return Ok(());
     }
     Err(format!(

@@ -76,7 +76,9 @@ impl Rounds {
     ///
     /// The claim waits: too many volumes would have to be judged.
     pub fn perform(&mut self, chain: &Chain, kept: &Kept) -> Result<(), Waits> {
+        let mut answers = 0;
         for work in std::mem::take(&mut self.work) {
+            answers += work.volumes.len().max(1);
             let policy = &chain.policies()[work.place];
             self.rows += work.volumes.len();
             if self.rows > ROWS_MAX || self.rounds > ROUNDS_MAX {
@@ -91,7 +93,7 @@ impl Rounds {
                 self.failed.insert(work.place, fault);
             }
         }
-        kept.trim();
+        kept.trim(answers);
         self.rounds += 1;
         Ok(())
     }

@@ -7,7 +7,9 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde_json::{Number, Value};
+use serde_json::{Map, Number, Value};
+
+use crate::{Matcher, PolicyFault};
 
 /// A JSON Schema of settings.
 ///
@@ -207,6 +209,25 @@ fn shown(value: &Value) -> String {
     match text.char_indices().nth(CHARACTERS_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
+    }
+}
+
+/// Checks settings by the schema of a matcher, and then by the matcher itself. The inner error is a sentence
+/// about the settings.
+///
+/// # Errors
+///
+/// The matcher failed.
+pub fn check_settings(
+    matcher: &dyn Matcher,
+    settings: &Map<String, Value>,
+) -> Result<Result<(), String>, PolicyFault> {
+    let settings = Value::Object(settings.clone());
+    let schema =
+        SettingsSchema::parse(&matcher.metadata().settings_schema).map_err(PolicyFault::BadAnswer)?;
+    match schema.check(&settings) {
+        Ok(()) => matcher.check(&settings.to_string()),
+        Err(why) => Ok(Err(why)),
     }
 }
 

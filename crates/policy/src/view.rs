@@ -8,7 +8,7 @@ use bindery_core::{Claim, ClaimFact, Lookup, ReclaimPolicy, Text, Volume, Volume
 use crate::{Candidates, ClaimView, Metadata, Surroundings};
 
 /// A claim as a matcher sees it.
-pub(crate) fn claim_view(metadata: &Metadata, claim: &Claim, around: &Surroundings) -> ClaimView {
+pub fn claim_view(metadata: &Metadata, claim: &Claim, around: &Surroundings) -> ClaimView {
     let facts = metadata.claim_facts.iter().map(|fact| claim_fact(fact, claim, around)).collect();
     ClaimView { request: claim.request, facts }
 }
@@ -50,7 +50,7 @@ pub(crate) fn column(fact: &VolumeFact, volume: &Volume) -> Option<Text> {
 }
 
 /// Volumes as the rows that a matcher judges.
-pub(crate) fn candidates(metadata: &Metadata, volumes: &[Arc<Volume>]) -> Candidates {
+pub fn candidates(metadata: &Metadata, volumes: &[Arc<Volume>]) -> Candidates {
     let capacity = |volume: &Arc<Volume>| volume.capacity.unwrap_or_default();
     let mut places: HashMap<Text, u32> = HashMap::new();
     let mut texts = Vec::new();

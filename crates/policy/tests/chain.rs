@@ -249,7 +249,7 @@ fn a_policy_applies_by_class_claim_and_namespace() {
     let chain = Chain::new(vec![selective]);
     let verdict = |claim: &Claim, namespace| {
         let (kept, mut rounds) = (Kept::default(), Rounds::default());
-        let volume = Arc::new(volume("elsewhere"));
+        let volume = volume("elsewhere");
         loop {
             match chain.verdict(claim, &volume, &around(Lookup::clone(&namespace)), &kept, &mut rounds) {
                 Err(Stop::Judge) => rounds.perform(&chain, &kept).unwrap(),

@@ -37,6 +37,15 @@ pub(crate) struct Case {
     pub(crate) expect: Option<Answer>,
 }
 
+impl Case {
+    /// The claim and the volumes, each with the amount of storage that it must name.
+    pub(crate) fn amounts(&self) -> impl Iterator<Item = (&Value, &Value)> {
+        let claim = (&self.claim, &self.claim["spec"]["resources"]["requests"]["storage"]);
+        let volumes = self.volumes.iter().map(|volume| (volume, &volume["spec"]["capacity"]["storage"]));
+        std::iter::once(claim).chain(volumes)
+    }
+}
+
 /// What a policy says in a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -3,42 +3,37 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use bindery_policy::{self as policy, ClaimView, Matcher, Narrowing, SettingsSchema};
+use bindery_core::Volume;
+use bindery_policy::{self as policy, ClaimView, Matcher, candidates, check_settings, rejection};
 use serde_json::Value;
 
 use super::cases::{Answer, Case, Verdict};
-use super::shown::{self, Row};
+use super::shown::Shown;
 
 /// Most volumes that a policy is asked about in one call, as in the contract.
 const ROWS_MAX: usize = 512;
 
 /// What a policy says in a case. An error names what the policy did wrong.
 pub(crate) fn answer(matcher: &dyn Matcher, case: &Case) -> Result<Answer> {
-    let settings = Value::Object(case.settings.clone());
-    let schema = SettingsSchema::parse(&matcher.metadata().settings_schema).map_err(anyhow::Error::msg)?;
-    if let Err(why) = schema.check(&settings) {
+    if let Err(why) = check_settings(matcher, &case.settings)? {
         return Ok(Answer::Refused(why));
     }
-    let settings = settings.to_string();
-    if let Err(why) = matcher.check(&settings)? {
-        return Ok(Answer::Refused(why));
-    }
-    let claim = shown::claim(matcher.metadata(), case)?;
-    let rows = shown::rows(matcher.metadata(), case, &claim)?;
+    let settings = Value::Object(case.settings.clone()).to_string();
+    let Shown { claim, volumes } = Shown::new(matcher.metadata(), case)?;
     let asked = Asked { matcher, settings: &settings, claim: &claim };
-    let whole = asked.verdicts(&rows.iter().collect::<Vec<_>>(), ROWS_MAX)?;
-    let mut shuffled: Vec<&Row> = rows.iter().collect();
-    shuffled.sort_by_key(|row| {
+    let whole = asked.verdicts(&volumes, ROWS_MAX)?;
+    let mut shuffled = volumes.clone();
+    shuffled.sort_by_key(|volume| {
         let mut hasher = DefaultHasher::new();
-        row.name.hash(&mut hasher);
+        volume.name.hash(&mut hasher);
         hasher.finish()
     });
-    for (how, rows, at_a_time) in
-        [("one by one", rows.iter().collect(), 1), ("in another order", shuffled, ROWS_MAX)]
+    for (how, volumes, at_a_time) in [("one by one", &volumes, 1), ("in another order", &shuffled, ROWS_MAX)]
     {
-        let other = asked.verdicts(&rows, at_a_time)?;
+        let other = asked.verdicts(volumes, at_a_time)?;
         if let Some(name) = whole.keys().find(|name| whole[*name] != other[*name]) {
             bail!(
                 "the verdict of {name} depends on the rows beside it: {:?}, and {:?} when asked {how}",
@@ -47,7 +42,7 @@ pub(crate) fn answer(matcher: &dyn Matcher, case: &Case) -> Result<Answer> {
             );
         }
     }
-    Ok(Answer::Judged { chosen: chosen(&rows, &whole), volumes: whole })
+    Ok(Answer::Judged { chosen: chosen(&volumes, &whole), volumes: whole })
 }
 
 /// A policy that is asked about a claim.
@@ -58,41 +53,41 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// What the policy says about each row, by its name.
-    fn verdicts(&self, rows: &[&Row], at_a_time: usize) -> Result<BTreeMap<String, Verdict>> {
+    /// What the policy says about each volume, by its name.
+    fn verdicts(&self, volumes: &[Arc<Volume>], at_a_time: usize) -> Result<BTreeMap<String, Verdict>> {
         let narrowing = self.matcher.narrow(self.settings, self.claim)?;
         let mut verdicts = BTreeMap::new();
         let mut left = Vec::new();
-        for row in rows {
-            match rejection(&narrowing, row) {
-                Some(reason) => {
-                    verdicts.insert(row.name.clone(), self.rejected(reason)?);
+        for volume in volumes {
+            let verdict = match rejection(&narrowing, self.matcher.metadata(), volume) {
+                Some(reason) => self.rejected(reason)?,
+                None if narrowing.judge => {
+                    left.push(Arc::clone(volume));
+                    continue;
                 }
-                None if narrowing.judge => left.push(*row),
-                None => {
-                    verdicts.insert(row.name.clone(), self.allowed(0));
-                }
-            }
+                None => self.allowed(0),
+            };
+            verdicts.insert(volume.name.to_string(), verdict);
         }
-        for rows in left.chunks(at_a_time) {
-            verdicts.extend(self.judged(rows)?);
+        for volumes in left.chunks(at_a_time) {
+            verdicts.extend(self.judged(volumes)?);
         }
         Ok(verdicts)
     }
 
-    fn judged(&self, rows: &[&Row]) -> Result<Vec<(String, Verdict)>> {
+    fn judged(&self, volumes: &[Arc<Volume>]) -> Result<Vec<(String, Verdict)>> {
         let metadata = self.matcher.metadata();
-        let candidates = shown::candidates(metadata, rows);
+        let candidates = candidates(metadata, volumes);
         let verdicts = self.matcher.judge(self.settings, self.claim, &candidates)?;
-        let verdicts = verdicts.verdicts(metadata, rows.len())?;
-        let verdict = |(row, verdict): (&&Row, policy::Verdict)| {
+        let verdicts = verdicts.verdicts(metadata, volumes.len())?;
+        let verdict = |(volume, verdict): (&Arc<Volume>, policy::Verdict)| {
             let verdict = match verdict {
                 policy::Verdict::Allowed(score) => self.allowed(score),
                 policy::Verdict::Rejected(reason) => self.rejected(reason)?,
             };
-            Ok((row.name.clone(), verdict))
+            Ok((volume.name.to_string(), verdict))
         };
-        rows.iter().zip(verdicts).map(verdict).collect()
+        volumes.iter().zip(verdicts).map(verdict).collect()
     }
 
     fn allowed(&self, score: u32) -> Verdict {
@@ -109,23 +104,15 @@ impl Asked<'_> {
     }
 }
 
-/// Why a narrowing rejects a row.
-fn rejection(narrowing: &Narrowing, row: &Row) -> Option<u32> {
-    let unmet = narrowing.requirements.iter().find(|needed| {
-        let value = row.columns.get(needed.column as usize).and_then(|value| value.as_deref());
-        !needed.operator.matches(&needed.values, value)
-    });
-    let too_large = narrowing.at_most.as_ref().filter(|bound| row.capacity > bound.quantity);
-    unmet.map(|needed| needed.reason).or(too_large.map(|bound| bound.reason))
-}
-
 /// The volume that the claim gets: of the allowed ones with the highest score the smallest, then by name.
-fn chosen(rows: &[Row], verdicts: &BTreeMap<String, Verdict>) -> Option<String> {
-    let score = |row: &&Row| match verdicts[&row.name] {
+fn chosen(volumes: &[Arc<Volume>], verdicts: &BTreeMap<String, Verdict>) -> Option<String> {
+    let score = |volume: &Volume| match verdicts[&*volume.name] {
         Verdict::Allowed => Some(0),
         Verdict::Score(score) => Some(score),
         Verdict::Rejected(_) => None,
     };
-    let allowed = rows.iter().filter_map(|row| Some((Reverse(score(&row)?), row.capacity, &row.name)));
-    allowed.min().map(|(.., name)| name.clone())
+    let allowed = volumes.iter().filter_map(|volume| {
+        Some((Reverse(score(volume)?), volume.capacity.unwrap_or_default(), &volume.name))
+    });
+    allowed.min().map(|(.., name)| name.to_string())
 }

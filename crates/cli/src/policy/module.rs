@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use bindery_host::{ComponentMatcher, Limits, LoadError, Options, PolicyHost};
+use bindery_policy::is_name;
 
 use crate::engine::CacheArgument;
 
@@ -76,9 +77,8 @@ impl ShippedArgument {
         let Some(folder) = self.policies.clone().or(beside) else {
             bail!("the folder of the policies that ship is unknown: name it by --policies")
         };
-        let is_name = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
         let path = folder.join(format!("{name}.wasm"));
-        if !is_name || !path.is_file() {
+        if !is_name(name) || !path.is_file() {
             bail!("{BUILTIN}{name} does not ship in {}: {}", folder.display(), shipped(&folder));
         }
         Ok(path)

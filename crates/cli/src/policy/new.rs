@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
+use bindery_policy::is_name;
 use clap::ValueEnum;
 
 use crate::output;
@@ -124,7 +125,8 @@ impl Language {
 /// Runs `bindery policy new`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let name = &arguments.name;
-    if !is_name(name) {
+    // A package in Rust begins with a letter.
+    if !is_name(name) || !name.starts_with(|c: char| c.is_ascii_lowercase()) {
         bail!("{name:?} is not a name: write lower-case letters, digits and hyphens, at most {NAME_MAX}");
     }
     let folder = PathBuf::from(name);
@@ -144,13 +146,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
          bindery policy test {name}/{name}.wasm  # holds it against {name}/cases\n"
     ))?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn is_name(name: &str) -> bool {
-    name.len() <= NAME_MAX
-        && name.starts_with(|c: char| c.is_ascii_lowercase())
-        && !name.ends_with('-')
-        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
 }
 
 /// The text of a template with the policy's name, and with the contract in the folder `wit`.

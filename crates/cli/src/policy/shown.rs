@@ -1,131 +1,67 @@
-//! What a policy is shown of the manifests of a case.
+//! The objects of a case, as Bindery reads them from a cluster.
 
-use anyhow::{Context as _, Result, anyhow, bail};
-use bindery_core::{ClaimFact, Quantity, Text, VolumeFact};
-use bindery_policy::{Candidates, ClaimView, Metadata};
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow, bail};
+use bindery_core::{Declared, Lookup, Text, Volume};
+use bindery_kube::decode;
+use bindery_policy::{ClaimView, Metadata, Surroundings, claim_view};
+use bindery_store::Observed;
 use serde_json::Value;
 
 use super::cases::Case;
 use crate::objects::Title;
 
-/// A volume as a policy is shown it.
-pub(crate) struct Row {
-    pub(crate) name: String,
-    pub(crate) capacity: Quantity,
-    /// The declared columns, in order.
-    pub(crate) columns: Vec<Option<Text>>,
+/// What a policy is shown of a case.
+pub(crate) struct Shown {
+    pub(crate) claim: ClaimView,
+    pub(crate) volumes: Vec<Arc<Volume>>,
 }
 
-/// The claim of a case.
-pub(crate) fn claim(metadata: &Metadata, case: &Case) -> Result<ClaimView> {
-    let request = quantity(&case.claim, &case.claim["spec"]["resources"]["requests"]["storage"])?;
-    let facts = metadata.claim_facts.iter().map(|fact| claim_fact(fact, case)).collect();
-    Ok(ClaimView { request, facts })
-}
-
-/// The volumes of a case.
-pub(crate) fn rows(metadata: &Metadata, case: &Case, claim: &ClaimView) -> Result<Vec<Row>> {
-    let row = |volume: &Value| {
-        let capacity = quantity(volume, &volume["spec"]["capacity"]["storage"])?;
-        if capacity < claim.request {
-            bail!("{} is smaller than the claim requests, so no policy is asked about it", Title(volume));
+impl Shown {
+    /// Reads the manifests of a case. An error names the object and the field.
+    pub(crate) fn new(metadata: &Metadata, case: &Case) -> Result<Self> {
+        let declared = Declared {
+            claims: metadata.claim_facts.iter().cloned().collect(),
+            volumes: metadata.columns.iter().cloned().collect(),
+            namespaces: false,
+        };
+        for (object, amount) in case.amounts() {
+            if amount.is_null() {
+                bail!("{} has no amount of storage", Title(object));
+            }
         }
-        let name = volume["metadata"]["name"].as_str().context("a volume has no metadata.name")?.to_owned();
-        let columns = metadata.columns.iter().map(|fact| column(fact, volume)).collect();
-        Ok(Row { name, capacity, columns })
-    };
-    case.volumes.iter().map(row).collect()
-}
-
-/// Rows as columns.
-pub(crate) fn candidates(metadata: &Metadata, rows: &[&Row]) -> Candidates {
-    let mut texts: Vec<Text> = Vec::new();
-    let mut place = |text: &Option<Text>| {
-        let Some(text) = text else { return 0 };
-        let place = texts.iter().position(|known| known == text).unwrap_or_else(|| {
-            texts.push(text.clone());
-            texts.len() - 1
-        });
-        u32::try_from(place + 1).unwrap_or(u32::MAX)
-    };
-    let columns = 0..metadata.columns.len();
-    let columns =
-        columns.map(|column| rows.iter().map(|row| place(&row.columns[column])).collect()).collect();
-    Candidates {
-        whole: rows.iter().map(|row| row.capacity.whole).collect(),
-        nanos: rows.iter().map(|row| row.capacity.nanos).collect(),
-        texts,
-        columns,
-        spread: Vec::new(),
+        let claim = readable(&case.claim, decode::claim(&case.claim, &declared))?;
+        let class = match &case.class {
+            Value::Null => Lookup::Absent,
+            class => Lookup::Found(readable(class, decode::class(class, &declared))?),
+        };
+        let namespace = Lookup::Found(Arc::new(labels(&case.namespace)));
+        let volumes: Vec<_> = case
+            .volumes
+            .iter()
+            .map(|volume| readable(volume, decode::volume(volume, &declared)))
+            .collect::<Result<_>>()?;
+        let is_small = |volume: &Arc<Volume>| volume.capacity.unwrap_or_default() < claim.request;
+        if let Some(at) = volumes.iter().position(is_small) {
+            let small = Title(&case.volumes[at]);
+            bail!("{small} is smaller than the claim requests, so no policy is asked about it");
+        }
+        Ok(Self { claim: claim_view(metadata, &claim, &Surroundings { namespace, class }), volumes })
     }
 }
 
-fn quantity(object: &Value, amount: &Value) -> Result<Quantity> {
-    let text = match amount {
-        Value::String(text) => text.clone(),
-        Value::Number(number) => number.to_string(),
-        _ => bail!("{} has no amount of storage", Title(object)),
-    };
-    Quantity::parse(&text).map_err(|error| anyhow!("{}: {error}", Title(object)))
-}
-
-fn claim_fact(fact: &ClaimFact, case: &Case) -> Option<Text> {
-    let meta = &case.claim["metadata"];
-    match fact {
-        ClaimFact::Namespace => Some(meta["namespace"].as_str().unwrap_or("default").into()),
-        ClaimFact::Name => text(&meta["name"]),
-        ClaimFact::Label(key) => text(&meta["labels"][&**key]),
-        ClaimFact::Annotation(key) => text(&meta["annotations"][&**key]),
-        ClaimFact::NamespaceLabel(key) => text(&case.namespace["metadata"]["labels"][&**key]),
-        ClaimFact::ClassParameter(key) => text(&case.class["parameters"][&**key]),
-        ClaimFact::OwnerName => {
-            let owners = meta["ownerReferences"].as_array()?;
-            text(&owners.iter().find(|owner| owner["controller"] == true)?["name"])
-        }
-        ClaimFact::OwnerOrdinal => {
-            let (_, ordinal) = meta["name"].as_str()?.rsplit_once('-')?;
-            ordinal.parse::<u32>().is_ok().then(|| ordinal.into())
-        }
+fn readable<N, T>(object: &Value, decoded: Result<(N, Observed<T>), impl Display>) -> Result<Arc<T>> {
+    match decoded {
+        Ok((_, Observed::Readable(object))) => Ok(object),
+        Ok((_, Observed::Unreadable(unreadable))) => bail!("{}: {}", Title(object), unreadable.why),
+        Err(error) => Err(anyhow!("{}: {error}", Title(object))),
     }
 }
 
-fn column(fact: &VolumeFact, volume: &Value) -> Option<Text> {
-    let (meta, spec) = (&volume["metadata"], &volume["spec"]);
-    match fact {
-        VolumeFact::Label(key) => text(&meta["labels"][&**key]),
-        VolumeFact::Annotation(key) => text(&meta["annotations"][&**key]),
-        VolumeFact::Topology(key) => topology(key, &spec["nodeAffinity"]["required"]["nodeSelectorTerms"]),
-        VolumeFact::ClassName => Some(spec["storageClassName"].as_str().unwrap_or_default().into()),
-        VolumeFact::Source => {
-            let is_source = |name: &&String| {
-                name.as_str() != "capacity" && name.as_str() != "nodeAffinity" && name.as_str() != "claimRef"
-            };
-            let fields = spec.as_object()?.iter();
-            let mut objects = fields.filter(|(_, value)| value.is_object()).map(|(name, _)| name);
-            objects.find(is_source).map(|name| name.as_str().into())
-        }
-        VolumeFact::Driver => text(&spec["csi"]["driver"]),
-        VolumeFact::ReclaimPolicy => {
-            Some(spec["persistentVolumeReclaimPolicy"].as_str().unwrap_or("Retain").into())
-        }
-    }
-}
-
-/// The only value that every term requires of a node label.
-fn topology(key: &str, terms: &Value) -> Option<Text> {
-    let value = |term: &Value| {
-        let of_key = |needed: &&Value| needed["key"] == key && needed["operator"] == "In";
-        let needed = term["matchExpressions"].as_array()?.iter().find(of_key)?;
-        match needed["values"].as_array()?.as_slice() {
-            [value] => text(value),
-            _ => None,
-        }
-    };
-    let mut values = terms.as_array()?.iter().map(value);
-    let first = values.next()??;
-    values.all(|value| value.as_ref() == Some(&first)).then_some(first)
-}
-
-fn text(value: &Value) -> Option<Text> {
-    value.as_str().map(Text::from)
+fn labels(namespace: &Value) -> BTreeMap<Text, Text> {
+    let labels = namespace["metadata"]["labels"].as_object().into_iter().flatten();
+    labels.filter_map(|(key, value)| Some((key.as_str().into(), value.as_str()?.into()))).collect()
 }

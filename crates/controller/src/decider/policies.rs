@@ -78,6 +78,6 @@ impl Policies {
             namespace: store.namespace_labels(&claim.key.namespace),
             class: store.class(claim.class_or_empty()),
         };
-        self.chain.verdict(claim, &Arc::new(volume.clone()), &around, &self.kept, rounds)
+        self.chain.verdict(claim, volume, &around, &self.kept, rounds)
     }
 }

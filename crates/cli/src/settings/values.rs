@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::path::{Component, PathBuf};
 use std::str::FromStr;
 
 use clap::builder::TypedValueParser;
@@ -21,4 +22,13 @@ where
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     let wanted = "it is not IP:PORT, such as 0.0.0.0:8080 for all of IPv4 or [::]:8080 for all addresses";
     text.parse().map_err(|_| wanted.to_owned())
+}
+
+/// Reads a path that does not depend on the working directory.
+pub(crate) fn absolute(text: &str) -> Result<PathBuf, &'static str> {
+    let path = PathBuf::from(text);
+    if !path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {
+        return Err("give an absolute path without `..`, such as /var/lib/bindery");
+    }
+    Ok(path)
 }
