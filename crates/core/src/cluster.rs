@@ -4,8 +4,6 @@
 //! recording, replaying, limiting and converting a question are each written once, and an engine knows
 //! nothing that is not in the evidence.
 
-use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -312,21 +310,6 @@ pub trait Cluster {
     ///
     /// The call cannot go on; an engine passes the error up at once.
     fn ask(&mut self, question: Question) -> Result<Answer, Stop>;
-}
-
-/// A cluster whose volumes can be read without handles and pages, for what stands between it and an engine.
-pub trait VolumeIndex: Cluster {
-    /// Gives `each` the free volumes that meet the query, in ascending (capacity, name), until it breaks.
-    fn scan(&mut self, query: &Query, each: &mut dyn FnMut(&Arc<Volume>, Slot) -> ControlFlow<()>);
-
-    /// The handle of a volume that the last scan has given; numbered by first mention.
-    fn handle(&mut self, volume: &str) -> Option<Handle>;
-
-    /// The labels of a namespace.
-    fn namespace_labels(&self, name: &str) -> Lookup<Arc<BTreeMap<Text, Text>>>;
-
-    /// A class.
-    fn class_of(&self, name: &str) -> Lookup<Arc<Class>>;
 }
 
 /// Decides. The default engine does so natively, the host by a component.

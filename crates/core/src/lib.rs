@@ -35,6 +35,7 @@ mod request;
 mod selector;
 mod text;
 mod volume;
+mod volume_index;
 
 pub use access::{AccessMode, AccessModes};
 pub use budget::{DecisionLimits, QuestionBudget};
@@ -42,7 +43,7 @@ pub use claim::{Claim, ClaimAnnotations, ClaimPhase, ClaimStatus};
 pub use class::{BindingMode, Class};
 pub use cluster::{
     Answer, Cluster, Engine, EngineFault, Lookup, Migration, Page, Plugin, PluginMatch, PluginOperation, Pod,
-    Query, Question, Slot, Source, Stop, Verdict, VolumeIndex,
+    Query, Question, Slot, Source, Stop, Verdict,
 };
 pub use decision::{
     Action, CapacityChange, Clear, Decision, Edit, Failure, FinalizerEdit, Follows, Message, Outcome,
@@ -59,6 +60,7 @@ pub use reason::{NEAREST_MAX, Reason, Tally};
 pub use request::{Request, Subject};
 pub use selector::{Requirement, Selector, SelectorOperator};
 pub use volume::{ClaimRef, ReclaimPolicy, Volume, VolumeAnnotations, VolumeMode, VolumePhase};
+pub use volume_index::VolumeIndex;
 
 /// Finalizer of this controller on in-tree, dynamically provisioned volumes with policy Delete
 /// (KEP-2644, `PVDeletionInTreeProtectionFinalizer`).

@@ -107,8 +107,8 @@ pub(crate) fn explain(call: &mut Call<'_>, claim: &Claim) -> Result<(), Halt> {
 }
 
 /// A claim that the user has pointed at a volume (`syncUnboundClaim`). Selector, node affinity, phase and
-/// binding mode do not count: the user has decided. Policies do count, so
-/// that naming a volume is no way around them.
+/// binding mode do not count: the user has decided. Policies do count, because users could otherwise avoid a
+/// policy by naming a volume.
 fn sync_named(call: &mut Call<'_>, claim: &Claim, name: &Text) -> Result<(), Halt> {
     let Some(volume) = call.volume(Source::Overlay, name)? else {
         // U5

@@ -43,7 +43,7 @@ impl Settings {
         serde_json::from_str(settings).expect("the settings must fit their schema")
     }
 
-    /// For whom the claim's volumes may be reserved.
+    /// The tenant whose reserved volumes the claim may take.
     fn tenant(&self, claim: Claim) -> Option<String> {
         let [namespace, own] = claim.facts.try_into().expect("both declared facts must be shown");
         match self.by {

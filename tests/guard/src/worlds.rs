@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use bindery_core::{
     AccessMode, BindingMode, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimRef, ClaimStatus, Class,
-    FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Facts, Migration, Operation, OperationKind, Plugin, Point,
-    Progress, Quantity, ReclaimPolicy, Request, Requirement, Returned, Selector, SelectorOperator, Subject,
-    Text, Uid, Version, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
+    FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Migration, Operation, OperationKind, Plugin, Point, Progress,
+    Quantity, ReclaimPolicy, Request, Requirement, Returned, Selector, SelectorOperator, Subject, Text, Uid,
+    Version, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
 };
 use bindery_kit::{Choices, class, plugin};
 
@@ -129,9 +129,6 @@ fn uid_of(claim: &str) -> Uid {
 fn claim(c: &mut Choices<'_>, name: &str) -> Claim {
     let has_capacity = c.percent(20);
     Claim {
-        key: ClaimKey::new("d", name),
-        uid: uid_of(name),
-        version: "1".into(),
         deleting: c.percent(5),
         annotations: ClaimAnnotations {
             bind_completed: c.percent(20),
@@ -152,7 +149,6 @@ fn claim(c: &mut Choices<'_>, name: &str) -> Claim {
         attributes_class: some(c, 10, &["slow", ""]),
         selector: c.percent(15).then(|| selector(c)),
         volume_name: some(c, 30, &VOLUMES),
-        data_source: false,
         status: ClaimStatus {
             phase: c.usually(&[ClaimPhase::Pending, ClaimPhase::Bound, ClaimPhase::Lost, ClaimPhase::Unset]),
             access_modes: if c.percent(20) { modes(c) } else { vec![] },
@@ -160,7 +156,7 @@ fn claim(c: &mut Choices<'_>, name: &str) -> Claim {
             capacity: if has_capacity { Some(size(c)) } else { None },
             attributes_class: some(c, 10, &["slow"]),
         },
-        facts: Facts::default(),
+        ..bindery_kit::claim(ClaimKey::new("d", name))
     }
 }
 
@@ -193,9 +189,6 @@ fn volume(c: &mut Choices<'_>, name: &str, objects: &Objects) -> Volume {
     });
     let finalizers = [("other", 20), (FINALIZER_IN_TREE, 30), (FINALIZER_EXTERNAL, 15)];
     Volume {
-        name: name.into(),
-        uid: Uid(format!("uid-{name}").into()),
-        version: "1".into(),
         deleting: c.percent(8),
         labels: some(c, 50, &["a", "b"]).map(|tier| ("tier".into(), tier)).into_iter().collect(),
         annotations: VolumeAnnotations {
@@ -235,7 +228,7 @@ fn volume(c: &mut Choices<'_>, name: &str, objects: &Objects) -> Volume {
             VolumePhase::Pending,
             VolumePhase::Unset,
         ]),
-        facts: Facts::default(),
+        ..bindery_kit::volume(name)
     }
 }
 

@@ -118,7 +118,7 @@ impl StepCheck<'_> {
             return self.refuse_claim(Breach::ReferenceLost, claim, sentence);
         }
         match &volume.claim_ref {
-            // Anyone who may create claims can write bind-completed, so it is no way around a policy.
+            // Users can write bind-completed, so policies judge such a claim too.
             None => self.allowed(claim, volume),
             Some(claim_ref) => match &claim_ref.uid {
                 Some(uid) if *uid == claim.uid => Ok(()),

@@ -155,7 +155,7 @@ pub(crate) fn apply(call: &Call, live: Option<&Value>, applied: Value, now: &str
     Ok(merged)
 }
 
-/// `managedFields` after a write that is no apply; `None` if the object was never applied.
+/// `managedFields` after a write other than an apply; `None` if the object was never applied.
 pub(crate) fn after_update(call: &Call, old: &Value, new: &Value, now: &str) -> Option<Value> {
     let mut owners = Owners::recorded(old)?;
     let mut writer = owners.take(Owner::new(call, UPDATE, call.manager()));

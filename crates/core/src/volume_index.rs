@@ -1,0 +1,22 @@
+//! What stands between a cluster and an engine reads volumes by this, without handles and pages.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use crate::{Class, Cluster, Handle, Lookup, Query, Slot, Text, Volume};
+
+/// A cluster whose volumes can be read without handles and pages, for what stands between it and an engine.
+pub trait VolumeIndex: Cluster {
+    /// Gives `each` the free volumes that meet the query, in ascending (capacity, name), until it breaks.
+    fn scan(&mut self, query: &Query, each: &mut dyn FnMut(&Arc<Volume>, Slot) -> ControlFlow<()>);
+
+    /// The handle of a volume that the last scan has given; numbered by first mention.
+    fn handle(&mut self, volume: &str) -> Option<Handle>;
+
+    /// The labels of a namespace.
+    fn namespace_labels(&self, name: &str) -> Lookup<Arc<BTreeMap<Text, Text>>>;
+
+    /// A class.
+    fn class_of(&self, name: &str) -> Lookup<Arc<Class>>;
+}
