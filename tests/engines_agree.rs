@@ -6,7 +6,8 @@ mod component;
 mod random;
 
 use bindery_core::{
-    Answer, Cluster, Decision, Engine, EngineFault, Exchange, Question, Reason, Recorder, Slot, Stop, Verdict,
+    Answer, Cluster, Decision, Engine, EngineFault, Exchange, Question, Reason, ReclaimVerdict, Recorder,
+    Slot, Stop, Verdict,
 };
 use bindery_engine::DefaultEngine;
 use bindery_host::{Host, Limits, Options};
@@ -44,6 +45,7 @@ impl Cluster for RandomCluster {
             Question::Describe(_) => Answer::Described(random.value()),
             Question::Tallies(_) => Answer::Tallies(random.value()),
             Question::Verdict(_) => Answer::Verdict(random.value()),
+            Question::Reclaim(_) => Answer::Reclaim(random.value()),
         })
     }
 }
@@ -98,6 +100,9 @@ impl Cluster for WithoutPolicies<'_> {
     fn ask(&mut self, question: Question) -> Result<Answer, Stop> {
         if let Question::Verdict(_) = question {
             return Ok(Answer::Verdict(Verdict::Allowed));
+        }
+        if let Question::Reclaim(_) = question {
+            return Ok(Answer::Reclaim(ReclaimVerdict::default()));
         }
         let mut answer = self.0.ask(question)?;
         match &mut answer {

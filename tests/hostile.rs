@@ -20,7 +20,8 @@ use std::sync::Arc;
 
 use bindery_core::{
     Answer, Claim, ClaimKey, Cluster, Decision, DecisionLimits, Engine, EngineFault, Lookup, Migration,
-    OperationState, Page, PluginMatch, Question, QuestionBudget, Request, Stop, Subject, Verdict,
+    OperationState, Page, PluginMatch, Question, QuestionBudget, ReclaimVerdict, Request, Stop, Subject,
+    Verdict,
 };
 use bindery_host::{ComponentEngine, Host, Limits, LoadError, Options, Stats};
 use faulty::built;
@@ -135,6 +136,7 @@ impl Cluster for Nothing {
             Question::ReservedFor { .. } => Answer::Reserved(Vec::new()),
             Question::Tallies(_) => Answer::Tallies(Vec::new()),
             Question::Verdict(_) => Answer::Verdict(Verdict::Allowed),
+            Question::Reclaim(_) => Answer::Reclaim(ReclaimVerdict::default()),
             Question::Identify(_) | Question::Describe(_) => return Err(Stop::Nonsense("an unknown handle")),
             question @ Question::PluginReady(..) => return Err(Stop::LiveRead(question)),
         })

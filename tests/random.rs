@@ -6,12 +6,12 @@ use std::sync::Arc;
 use bindery_core::{
     AccessMode, AccessModes, Action, BindingMode, CapacityChange, Claim, ClaimAnnotations, ClaimKey,
     ClaimPhase, ClaimRef, ClaimStatus, ClaimTarget, Class, Clear, Decision, Edit, Event, EventKind,
-    FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Facts, Failure, FinalizerEdit, Finding, Follows, Handle, Lookup,
-    Message, Migration, Mismatch, Operation, OperationKind, OperationState, Outcome, Page, Plugin,
+    FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Facts, Failure, Fate, FinalizerEdit, Finding, Follows, Handle,
+    Lookup, Message, Migration, Mismatch, Operation, OperationKind, OperationState, Outcome, Page, Plugin,
     PluginFound, PluginMatch, PluginOperation, Pod, Point, Progress, Quantity, QuantityFormat, Query, Reason,
-    ReclaimPolicy, Regarding, Request, Requirement, Returned, Rule, Selector, SelectorOperator, Slot, Source,
-    Step, Subject, Tally, Text, Uid, Verdict, Version, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
-    VolumeTarget,
+    ReclaimPolicy, ReclaimVerdict, Regarding, Request, Requirement, Returned, Rule, Selector,
+    SelectorOperator, Slot, Source, Step, Subject, Tally, Text, Uid, Verdict, Version, Volume,
+    VolumeAnnotations, VolumeMode, VolumePhase, VolumeTarget,
 };
 
 /// A source of values (splitmix64): the same seed gives the same values, on every machine and in every
@@ -205,6 +205,7 @@ sample_records! {
     }
     Class { name, provisioner, binding_mode, mount_options, default, created; parameters }
     Tally { reason, count, nearest }
+    ReclaimVerdict { fate, policy, reason }
     Pod { name, scheduled, terminated }
     Plugin { name, provisions, deletes, recycles, mount_options }
     Query { class, mode, attributes_class, access_set, at_least, labels }
@@ -220,6 +221,10 @@ sample_variants! {
     PluginMatch |r| { r.pick(&[Self::None]), Self::One(r.value()), Self::Several(r.value()) }
     Verdict |r| {
         r.pick(&[Self::Allowed]), Self::Rejected { policy: r.value(), reason: r.value() },
+    }
+    Fate |r| {
+        r.pick(&[Self::ByPolicy, Self::Keep, Self::Delete, Self::Recycle, Self::OfferAgain]),
+        Self::KeepFor(r.value()),
     }
     Migration |r| { r.pick(&[Self::Off, Self::Untranslatable]), Self::On(r.value()) }
     PluginFound |r| { r.pick(&[Self::None, Self::Unable]), Self::Several(r.value()) }
@@ -285,6 +290,7 @@ sample_variants! {
             volume: r.value(), migrated_to: r.value(), in_tree_finalizer: r.value(),
             external_finalizer: r.value(),
         },
+        Self::SetReclaimPolicy { volume: r.value(), policy: r.value() },
         Self::UnbindVolume { volume: r.value(), clear: r.value() },
         Self::CreateVolume { claim: r.value(), name: r.value(), class: r.value(), plugin: r.value() },
         Self::DeleteVolume { volume: r.value() },

@@ -21,6 +21,7 @@ pub(crate) fn write(contents: &mut Contents, now: &Each<Seen>, write: &Write<Vol
         Action::ReserveVolume { volume, .. }
         | Action::SetVolumePhase { volume, .. }
         | Action::AnnotateVolume { volume, .. }
+        | Action::SetReclaimPolicy { volume, .. }
         | Action::UnbindVolume { volume, .. } => change_volume(contents, now, volume, write),
         Action::BindClaim { claim, .. }
         | Action::SetClaimStatus { claim, .. }

@@ -5,8 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use bindery_host::{Limits, PolicyHost};
-use bindery_policy::{API_VERSION, Chain, MATCH_POLICY, MatchPolicy, Matcher, Policy, check_settings};
+use bindery_core::Text;
+use bindery_host::{ComponentPolicy, Limits, PolicyHost};
+use bindery_policy::{
+    API_VERSION, Chain, MATCH_POLICY, MatchPolicy, Policy, RECLAIM_POLICY, ReclaimPolicy, ReclaimRule,
+    check_settings,
+};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::engine::CacheArgument;
@@ -15,9 +20,9 @@ use crate::policy::module::{self, ShippedArgument};
 
 #[derive(clap::Args)]
 pub(crate) struct PolicyArguments {
-    /// A policy document, or a folder of them: which module decides about which claims, with which settings.
-    /// Repeat it for several. Each document is YAML of apiVersion policy.bindery.dev/v1alpha1, kind
-    /// MatchPolicy.
+    /// A policy document, or a folder of them: which module decides about which claims or volumes, with which
+    /// settings. Repeat it for several. Each document is YAML of apiVersion policy.bindery.dev/v1alpha1, kind
+    /// MatchPolicy or ReclaimPolicy.
     #[arg(long = "policy", value_name = "FILE|FOLDER", env = "BINDERY_POLICY", value_delimiter = ':')]
     documents: Vec<PathBuf>,
     #[command(flatten)]
@@ -27,8 +32,8 @@ pub(crate) struct PolicyArguments {
 /// What policies are loaded for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// To decide about a cluster. A module that cannot be loaded holds the claims that its policy matches,
-    /// and no others; the log says why.
+    /// To decide about a cluster. A module that cannot be loaded holds the claims or volumes that its policy
+    /// matches, and no others; the log says why.
     Serve,
     /// To show what would be decided. A module that cannot be loaded is an error, and a busy machine must not
     /// change an answer.
@@ -52,56 +57,117 @@ impl PolicyArguments {
         }
         let host = module::host(cache)?;
         let mut names = BTreeSet::new();
-        let mut policies = Vec::new();
+        let (mut policies, mut reclaimers) = (Vec::new(), Vec::new());
         for manifest in manifest::read(&self.documents, false)? {
             let policy = self.policy(&host, &manifest, purpose).with_context(|| at(&manifest))?;
-            if !names.insert(policy.name.clone()) {
-                bail!("{}: there are two policies of name {:?}; rename one", at(&manifest), policy.name);
+            if !names.insert(policy.name().clone()) {
+                bail!("{}: there are two policies of name {:?}; rename one", at(&manifest), policy.name());
             }
-            policies.push(policy);
+            match policy {
+                Loaded::Match(policy) => policies.push(policy),
+                Loaded::Reclaim(rule) => reclaimers.push(rule),
+            }
         }
-        Ok(Arc::new(Chain::new(policies)))
+        Ok(Arc::new(Chain::new(policies).with_reclaimers(reclaimers)))
     }
 
-    fn policy(&self, host: &PolicyHost, manifest: &Manifest, purpose: Purpose) -> Result<Policy> {
-        let document = document(&manifest.object)?;
-        document.check().map_err(anyhow::Error::msg)?;
-        let name = &document.metadata.name;
+    fn policy(&self, host: &PolicyHost, manifest: &Manifest, purpose: Purpose) -> Result<Loaded> {
+        let document = Document::of(&manifest.object)?;
+        let (name, spec_module, settings) = match &document {
+            Document::Match(it) => (&it.metadata.name, &it.spec.module, &it.spec.settings),
+            Document::Reclaim(it) => (&it.metadata.name, &it.spec.module, &it.spec.settings),
+        };
         let folder = Path::new(&manifest.file).parent().unwrap_or(Path::new(""));
-        let path = self.shipped.path(&document.spec.module, folder);
-        let matcher = match path.and_then(|path| module::load(host, &path, purpose.limits())) {
-            Ok(matcher) => {
-                let checked = check_settings(&matcher, &document.spec.settings);
-                checked?.map_err(|why| anyhow!("policy {name:?}: spec.settings: {why}"))?;
-                Ok(Arc::new(matcher) as Arc<dyn Matcher>)
+        let path = self.shipped.path(spec_module, folder);
+        let module = match path.and_then(|path| module::load(host, &path, purpose.limits())) {
+            Ok(module) => {
+                let checked = check_settings(module.metadata(), settings, |settings| module.check(settings))?;
+                checked.map_err(|why| anyhow!("policy {name:?}: spec.settings: {why}"))?;
+                Ok(module)
             }
             Err(error) if purpose == Purpose::Show => return Err(error.context(format!("policy {name:?}"))),
             Err(error) => {
                 let why = format!("{error:#}");
-                tracing::error!(policy = &**name, error = why, "the claims that the policy matches wait");
+                tracing::error!(policy = &**name, error = why, "what the policy applies to waits");
                 Err(why)
             }
         };
-        let policy = document.policy(matcher);
-        warn_of_labels(&policy);
-        Ok(policy)
+        document.load(module)
     }
 }
 
-fn at(Manifest { file, place, .. }: &Manifest) -> String {
-    format!("{file}, {place}")
+/// A policy document.
+enum Document {
+    Match(MatchPolicy),
+    Reclaim(ReclaimPolicy),
 }
 
-fn document(object: &Value) -> Result<MatchPolicy> {
-    let kind = (object["apiVersion"].as_str(), object["kind"].as_str());
-    if kind != (Some(API_VERSION), Some(MATCH_POLICY)) {
+/// What a document has loaded.
+enum Loaded {
+    Match(Policy),
+    Reclaim(ReclaimRule),
+}
+
+impl Loaded {
+    fn name(&self) -> &Text {
+        match self {
+            Self::Match(policy) => &policy.name,
+            Self::Reclaim(rule) => &rule.name,
+        }
+    }
+}
+
+impl Document {
+    /// Reads and checks a document.
+    fn of(object: &Value) -> Result<Self> {
         let (version, kind) = (&object["apiVersion"], &object["kind"]);
-        bail!("it has apiVersion {version} and kind {kind}; give {API_VERSION:?} and {MATCH_POLICY:?}");
+        let document = match (version.as_str(), kind.as_str()) {
+            (Some(API_VERSION), Some(MATCH_POLICY)) => Self::Match(parse(object)?),
+            (Some(API_VERSION), Some(RECLAIM_POLICY)) => Self::Reclaim(parse(object)?),
+            _ => bail!(
+                "it has apiVersion {version} and kind {kind}; give {API_VERSION:?} and {MATCH_POLICY:?} or \
+                 {RECLAIM_POLICY:?}"
+            ),
+        };
+        let checked = match &document {
+            Self::Match(policy) => policy.check(),
+            Self::Reclaim(policy) => policy.check(),
+        };
+        checked.map_err(anyhow::Error::msg)?;
+        Ok(document)
     }
+
+    fn load(self, module: Result<ComponentPolicy, String>) -> Result<Loaded> {
+        Ok(match (self, module) {
+            (Self::Match(document), Ok(ComponentPolicy::Matcher(matcher))) => {
+                let policy = document.policy(Ok(Arc::new(matcher)));
+                warn_of_labels(&policy);
+                Loaded::Match(policy)
+            }
+            (Self::Match(document), Err(why)) => Loaded::Match(document.policy(Err(why))),
+            (Self::Reclaim(document), Ok(ComponentPolicy::Reclaimer(reclaimer))) => {
+                Loaded::Reclaim(document.rule(Ok(Arc::new(reclaimer))))
+            }
+            (Self::Reclaim(document), Err(why)) => Loaded::Reclaim(document.rule(Err(why))),
+            (Self::Match(_), Ok(_)) => {
+                bail!("spec.module is a reclaimer; name a matcher, or make the kind {RECLAIM_POLICY:?}")
+            }
+            (Self::Reclaim(_), Ok(_)) => {
+                bail!("spec.module is a matcher; name a reclaimer, or make the kind {MATCH_POLICY:?}")
+            }
+        })
+    }
+}
+
+fn parse<T: DeserializeOwned>(object: &Value) -> Result<T> {
     serde_path_to_error::deserialize(object).map_err(|error| {
         let path = error.path().to_string();
         anyhow!("{path}: {}", error.into_inner())
     })
+}
+
+fn at(Manifest { file, place, .. }: &Manifest) -> String {
+    format!("{file}, {place}")
 }
 
 /// A tenant chooses the labels of its claims, so it can leave a policy that selects by them.

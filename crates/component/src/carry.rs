@@ -93,15 +93,14 @@ macro_rules! records {
 
 /// Variants: the same cases, by name. `plain` ones carry nothing, `value` ones one value, `field` ones one
 /// value that core names, `fields` ones several, which the contract puts into a record. `newer` ones are as
-/// `fields` and came with version 0.2; version 0.1 is told the nearest of its own that carries nothing.
+/// `fields` and came with version 0.2; all of them are parts of decisions, which are never told to an engine.
 macro_rules! variants {
     ($($type:ty = $module:ident::$wit:ident {
         $(plain: $($plain:ident),*;)?
         $(value: $($value:ident),*;)?
         $(field: $($single:ident($name:ident)),*;)?
         $(fields: $($case:ident = $record_module:ident::$record:ident { $($field:ident),* }),*;)?
-        $(newer: $newer:ident = $newer_module:ident::$newer_record:ident { $($newer_field:ident),* }
-            => $nearest:ident;)?
+        $(newer: $($newer:ident = $newer_module:ident::$newer_record:ident { $($newer_field:ident),* }),*;)?
     })*) => {
         $(impl Carry for $type {
             type Wit = $module::$wit;
@@ -113,16 +112,16 @@ macro_rules! variants {
                     $($(Self::$case { $($field),* } => {
                         $module::$wit::$case($record_module::$record { $($field: $field.lower()),* })
                     })*)?
-                    $(Self::$newer { $($newer_field),* } => since_0_2! {
+                    $($(Self::$newer { $($newer_field),* } => since_0_2! {
                         {
                             $module::$wit::$newer($newer_module::$newer_record {
                                 $($newer_field: $newer_field.lower()),*
                             })
                         } else {{
                             let _ = ($($newer_field),*);
-                            $module::$wit::$nearest
+                            unreachable!("an engine is never told a decision")
                         }}
-                    },)?
+                    },)*)?
                 }
             }
             fn lift(wit: $module::$wit) -> Result<Self, IllTyped> {
@@ -137,9 +136,9 @@ macro_rules! variants {
                             $($($module::$wit::$case(record) => {
                                 Self::$case { $($field: Carry::lift(record.$field)?),* }
                             })*)?
-                            $($module::$wit::$newer(record) => {
+                            $($($module::$wit::$newer(record) => {
                                 Self::$newer { $($newer_field: Carry::lift(record.$newer_field)?),* }
-                            })?
+                            })*)?
                         }
                     } else {
                         match wit {

@@ -49,5 +49,6 @@ fn ask(question: &Question) -> Result<Answer, IllTyped> {
         Question::Describe(handle) => Answer::Described(Carry::lift(cluster::describe(handle.lower()))?),
         Question::Tallies(query) => Answer::Tallies(Carry::lift(cluster::list_tallies(&query.lower()))?),
         Question::Verdict(volume) => Answer::Verdict(Carry::lift(cluster::get_verdict(volume))?),
+        Question::Reclaim(volume) => Answer::Reclaim(Carry::lift(cluster::get_reclaim(volume))?),
     })
 }

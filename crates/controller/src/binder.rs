@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_core::{
-    Claim, Decision, DecisionLimits, Engine, Lookup, Outcome, Source, Subject, Text, Verdict, Volume,
+    Claim, Decision, DecisionLimits, Engine, Lookup, Outcome, Request, Source, Subject, Text, Verdict, Volume,
 };
 use bindery_store::Store;
 use parking_lot::RwLock;
@@ -25,7 +25,7 @@ pub use self::perform::PendingOperation;
 pub use self::refresh::EVENT_REFRESH;
 pub use self::review::Reviewed;
 use crate::decider::{Decider, Policies, chosen};
-use crate::executor::{AGAIN_MIN, Conflicts, Executor, KnownObjects, again_after};
+use crate::executor::{AGAIN_MIN, Carried, Conflicts, Executor, KnownObjects, NoteTimes, again_after};
 use crate::intake::Intake;
 use crate::observe::Observation;
 use crate::operations::OperationMap;
@@ -189,6 +189,7 @@ impl<P: Port> Binder<P> {
             metrics: Arc::clone(&metrics),
             write_health: WriteHealth::default(),
             conflicts: Conflicts::default(),
+            note_times: NoteTimes::default(),
         };
         let recycle_permits = Semaphore::new(settings.recycles_max);
         let observation = Observation::default();
@@ -328,7 +329,8 @@ impl<P: Port> Binder<P> {
             return Synced { requeue_after, ..Synced::ended(Ok(())) };
         }
         let known = KnownObjects::new(&request, &exchanges);
-        let carried = self.executor.carry_out(&request, &decision, known, None).await;
+        let mut carried = self.executor.carry_out(&request, &decision, known, None).await;
+        self.keep_note(&request, &mut carried).await;
         drop(locks);
         self.report_unwritable(&request, carried.failure.as_ref());
         let requeue_after = again_after(&decision, &carried);
@@ -343,6 +345,20 @@ impl<P: Port> Binder<P> {
             requeue_after,
             refresh_after: self.refresh_after(&decision),
             decision: Some(decision),
+        }
+    }
+
+    /// Notes facts of the bound claim on the volume that was decided, after the writes of the decision.
+    async fn keep_note(&self, request: &Request, carried: &mut Carried) {
+        let Subject::SyncVolume(volume) = &request.subject else { return };
+        if carried.failure.is_some() {
+            return;
+        }
+        let volume = Arc::clone(carried.known.written_volume(&volume.target()).unwrap_or(volume));
+        match self.executor.keep_note(&volume).await {
+            Ok(None) => {}
+            Ok(Some(wait)) => carried.again_within(wait),
+            Err(error) => carried.failure = Some(error),
         }
     }
 

@@ -14,11 +14,11 @@ use bindery_core::{
     Action, Answer, Cluster, Decision, DecisionLimits, Engine, EngineFault, Exchange, Lookup, Question,
     Recorder, Request, Source, Stop, Subject, Text,
 };
-use bindery_policy::{Filtered, Rounds};
+use bindery_policy::{Filtered, Reclaims, Rounds};
 use bindery_store::{Kind, LiveReads, Revision, Store};
 use parking_lot::RwLock;
 
-pub(crate) use self::policies::Policies;
+pub(crate) use self::policies::{Policies, note};
 pub(crate) use self::views::Proofs;
 use self::views::{BinderEnvironment, GuardView};
 use crate::freshness::Freshness;
@@ -125,9 +125,14 @@ impl<P: Port> Decider<P> {
         if let Subject::SyncClaim(claim) = &request.subject {
             session = session.for_claim(claim.key.clone(), claim.uid.clone());
         }
-        let (answer, exchanges) = match self.policies.claim(request) {
-            None => told(engine, request, reads, &mut session),
-            Some(claim) => {
+        let (answer, exchanges) = match (self.policies.claim(request), self.policies.volume(request)) {
+            (None, None) => told(engine, request, reads, &mut session),
+            (None, Some(volume)) => {
+                let chain = &self.policies.chain;
+                let mut reclaims = Reclaims::new(&mut session, volume, chain, request.now, rounds);
+                told(engine, request, reads, &mut reclaims)
+            }
+            (Some(claim), _) => {
                 let (chain, kept) = (&self.policies.chain, &self.policies.kept);
                 match Filtered::new(&mut session, claim, chain, kept, rounds) {
                     Ok(Some(mut filtered)) => told(engine, request, reads, &mut filtered),
@@ -162,7 +167,8 @@ impl<P: Port> Decider<P> {
         proofs: &Proofs,
     ) -> Result<(), Objection> {
         let (store, policies) = (&*self.store, &self.policies);
-        let view = GuardView { store, policies, proofs, offer_again: self.configuration.offer_again };
+        let (now, offer_again) = (request.now, self.configuration.offer_again);
+        let view = GuardView { store, policies, proofs, offer_again, now };
         guard::check(&Case { request, exchanges, decision, view: &view })
     }
 

@@ -3,6 +3,7 @@
 
 mod conflicts;
 mod known;
+mod notes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use tracing::Instrument as _;
 
 pub(crate) use self::conflicts::Conflicts;
 pub(crate) use self::known::KnownObjects;
+pub(crate) use self::notes::NoteTimes;
 use crate::binder::OperationSubject;
 use crate::intake::Intake;
 use crate::operations::{NotStarted, OperationMap};
@@ -57,7 +59,7 @@ enum Chain {
 }
 
 impl Carried {
-    fn again_within(&mut self, delay: Duration) {
+    pub(crate) fn again_within(&mut self, delay: Duration) {
         self.again_after = Some(self.again_after.map_or(delay, |earlier| earlier.min(delay)));
     }
 }
@@ -72,6 +74,7 @@ pub(crate) struct Executor<P: Port> {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) write_health: WriteHealth,
     pub(crate) conflicts: Conflicts,
+    pub(crate) note_times: NoteTimes,
 }
 
 impl<P: Port> Executor<P> {
@@ -127,7 +130,9 @@ impl<P: Port> Executor<P> {
             Action::StartOperation(operation) => self.start_operation(request, operation, carried),
             Action::CallPlugin { plugin, operation } => carried.call = Some((plugin.clone(), *operation)),
             write => {
-                let write = to_write(write, &carried.known, template).map_err(SyncError::Unwritable)?;
+                let notes = self.notes(write);
+                let mut write = to_write(write, &carried.known, template).map_err(SyncError::Unwritable)?;
+                write.annotations = notes;
                 let written = self.write(&write).await?;
                 carried.known.wrote(&written);
             }

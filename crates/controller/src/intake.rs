@@ -60,6 +60,9 @@ impl Intake {
         if declared.namespaces {
             store.keep_namespaces();
         }
+        if declared.reclaims {
+            store.keep_last_claims();
+        }
         let foreign_writers = (mode == Mode::Own).then(|| ForeignWriters::new(Arc::clone(&operations)));
         let inner = Inner {
             synced: watch::Sender::new(store.synced()),

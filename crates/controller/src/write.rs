@@ -19,6 +19,8 @@ pub struct Write<T> {
     /// The new finalizers, for an [`Action::AnnotateVolume`] that changes them: a patch can only replace a
     /// whole list.
     pub finalizers: Option<Vec<Text>>,
+    /// Further annotations of the volume, which reclaimers need; `None` removes one.
+    pub annotations: Vec<(&'static str, Option<Text>)>,
 }
 
 /// The object that an action writes.
@@ -36,7 +38,7 @@ pub enum Target<'a> {
 
 impl<T> From<Action> for Write<T> {
     fn from(action: Action) -> Self {
-        Self { action, template: None, finalizers: None }
+        Self { action, template: None, finalizers: None, annotations: Vec::new() }
     }
 }
 
@@ -52,6 +54,7 @@ impl<T> Write<T> {
             Action::AnnotateClaim { .. } => "annotate claim",
             Action::RemoveSelectedNode { .. } => "remove selected node of claim",
             Action::AnnotateVolume { .. } => "annotate volume",
+            Action::SetReclaimPolicy { .. } => "set reclaim policy",
             Action::UnbindVolume { .. } => "unbind volume",
             Action::CreateVolume { .. } => "create volume",
             Action::DeleteVolume { .. } => "delete volume",
@@ -68,6 +71,7 @@ impl<T> Write<T> {
             Action::ReserveVolume { volume, .. }
             | Action::SetVolumePhase { volume, .. }
             | Action::AnnotateVolume { volume, .. }
+            | Action::SetReclaimPolicy { volume, .. }
             | Action::UnbindVolume { volume, .. }
             | Action::DeleteVolume { volume } => Target::Volume(volume),
             Action::CreateVolume { name, .. } => Target::NewVolume(name),
@@ -124,6 +128,7 @@ pub(crate) fn targets_mut(action: &mut Action) -> (Option<&mut VolumeTarget>, Op
         Action::ReserveVolume { volume, claim, .. } => (Some(volume), Some(claim)),
         Action::SetVolumePhase { volume, .. }
         | Action::AnnotateVolume { volume, .. }
+        | Action::SetReclaimPolicy { volume, .. }
         | Action::UnbindVolume { volume, .. }
         | Action::DeleteVolume { volume } => (Some(volume), None),
         Action::BindClaim { claim, .. }

@@ -112,6 +112,7 @@ fn text_bytes(question: &Question) -> usize {
         | Question::PluginForVolume(name)
         | Question::PluginReady(name, _)
         | Question::Verdict(name)
+        | Question::Reclaim(name)
         | Question::Migration(name) => name.len(),
         Question::Operation(_, uid) => uid.0.len(),
         Question::ReservedFor { key, uid } => key.namespace.len() + key.name.len() + uid.0.len(),

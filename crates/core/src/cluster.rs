@@ -9,8 +9,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AccessModes, Claim, ClaimKey, Class, Decision, Handle, OperationKind, OperationState, Quantity, Request,
-    Requirement, Tally, Text, Uid, Volume, VolumeMode, VolumeTarget,
+    AccessModes, Claim, ClaimKey, Class, Decision, Handle, OperationKind, OperationState, Quantity,
+    ReclaimPolicy, Request, Requirement, Tally, Text, Uid, Volume, VolumeMode, VolumeTarget,
 };
 
 /// A question about the cluster. Each doc names the [`Answer`] variant that it gets.
@@ -70,6 +70,8 @@ pub enum Question {
     /// What the policies say about giving the claim that is decided the free volume of that name, which it
     /// names → [`Answer::Verdict`].
     Verdict(Text),
+    /// What the reclaimers say about the volume that is decided, by its name → [`Answer::Reclaim`].
+    Reclaim(Text),
 }
 
 /// An answer; see [`Question`].
@@ -113,6 +115,8 @@ pub enum Answer {
     Tallies(Vec<Tally>),
     /// To [`Question::Verdict`].
     Verdict(Verdict),
+    /// To [`Question::Reclaim`].
+    Reclaim(ReclaimVerdict),
 }
 
 /// Where an object is read.
@@ -269,6 +273,47 @@ pub enum Verdict {
     },
 }
 
+/// What becomes of a volume whose claim is gone, by the reclaimers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fate {
+    /// What its reclaim policy says: no reclaimer says anything else.
+    #[default]
+    ByPolicy,
+    /// It stays as it is: its reclaim policy becomes `Retain`.
+    Keep,
+    /// It stays as it is for this number of milliseconds, and is deleted then.
+    KeepFor(u64),
+    /// It is deleted: its reclaim policy becomes `Delete`.
+    Delete,
+    /// It is scrubbed and offered again: its reclaim policy becomes `Recycle`.
+    Recycle,
+    /// It is offered again with its data.
+    OfferAgain,
+}
+
+impl Fate {
+    /// The reclaim policy that a volume needs for it; `None` where the policy stays as it is.
+    pub fn reclaim_policy(self) -> Option<ReclaimPolicy> {
+        match self {
+            Self::ByPolicy | Self::OfferAgain => None,
+            Self::Keep | Self::KeepFor(_) => Some(ReclaimPolicy::Retain),
+            Self::Delete => Some(ReclaimPolicy::Delete),
+            Self::Recycle => Some(ReclaimPolicy::Recycle),
+        }
+    }
+}
+
+/// What the reclaimers say about a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReclaimVerdict {
+    /// What becomes of it.
+    pub fate: Fate,
+    /// The policy that says so; empty for [`Fate::ByPolicy`].
+    pub policy: Text,
+    /// Why, as a sentence.
+    pub reason: Text,
+}
+
 /// Why a question gets no answer and the call ends.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stop {
@@ -389,4 +434,5 @@ typed_questions! {
     describe(handle: Handle) -> Described(Arc<Volume>) = Question::Describe(handle);
     tallies(query: Query) -> Tallies(Vec<Tally>) = Question::Tallies(query);
     verdict(volume: Text) -> Verdict(Verdict) = Question::Verdict(volume);
+    reclaim(volume: Text) -> Reclaim(ReclaimVerdict) = Question::Reclaim(volume);
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AccessMode, ClaimKey, ClaimPhase, ClaimTarget, Event, Finding, Operation, PluginOperation, Point,
-    Quantity, Tally, Text, VolumePhase, VolumeTarget,
+    Quantity, ReclaimPolicy, Tally, Text, VolumePhase, VolumeTarget,
 };
 
 /// A decision. The host checks it (see [`crate::guard`]) and then carries out the steps in order.
@@ -135,6 +135,14 @@ pub enum Action {
         in_tree_finalizer: FinalizerEdit,
         /// [`crate::FINALIZER_EXTERNAL`]; only ever removed.
         external_finalizer: FinalizerEdit,
+    },
+    /// Sets `spec.persistentVolumeReclaimPolicy` of a volume whose claim is gone, because a reclaimer says so.
+    /// The host notes the policy that the volume had.
+    SetReclaimPolicy {
+        /// The volume.
+        volume: VolumeTarget,
+        /// The new policy.
+        policy: ReclaimPolicy,
     },
     /// Takes a volume from the claim that it points at (first write of upstream's `unbindVolume`).
     UnbindVolume {

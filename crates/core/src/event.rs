@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::named::named_cases;
-use crate::{ClaimTarget, Text, Uid, VolumeTarget};
+use crate::{ClaimTarget, ReclaimPolicy, Text, Uid, VolumeTarget};
 
 /// An event on a claim or a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,6 +117,15 @@ pub enum EventKind {
     VolumeFailedDelete(crate::Message),
     /// The reclaim policy is unknown.
     UnknownReclaimPolicy,
+    /// A reclaimer sets the reclaim policy.
+    ReclaimPolicySet {
+        /// The new policy.
+        to: ReclaimPolicy,
+        /// The reclaimer's policy.
+        policy: Text,
+        /// Why, as a sentence.
+        reason: Text,
+    },
     /// Recycling waits for these pods, `namespace/name` each.
     RecycleWaitsForPods(Vec<Text>),
     /// Recycling failed.
@@ -146,8 +155,8 @@ pub enum Mismatch {
 }
 
 impl EventKind {
-    /// `type` and `reason` of the event, as upstream gives them. `VolumeRejected` and `Unreadable` are
-    /// Bindery's own.
+    /// `type` and `reason` of the event, as upstream gives them. `VolumeRejected`, `ReclaimPolicySet` and
+    /// `Unreadable` are Bindery's own.
     pub fn type_and_reason(&self) -> (EventType, &'static str) {
         use EventType::{Normal, Warning};
         match self {
@@ -168,6 +177,7 @@ impl EventKind {
             Self::VolumeInUse(_) => (Normal, "VolumeDelete"),
             Self::VolumeFailedDelete(_) => (Warning, "VolumeFailedDelete"),
             Self::UnknownReclaimPolicy => (Warning, "VolumeUnknownReclaimPolicy"),
+            Self::ReclaimPolicySet { .. } => (Normal, "ReclaimPolicySet"),
             Self::RecycleWaitsForPods(_) => (Normal, "VolumeFailedRecycle"),
             Self::VolumeFailedRecycle(_) => (Warning, "VolumeFailedRecycle"),
             Self::VolumeRecycled => (Normal, "VolumeRecycled"),

@@ -49,6 +49,9 @@ pub enum VolumeFact {
     Driver,
     /// `spec.persistentVolumeReclaimPolicy`.
     ReclaimPolicy,
+    /// `status.lastPhaseTransitionTime`, in seconds since the epoch. Reclaimers do not see it: the host
+    /// computes with it when a volume is due.
+    PhaseTransition,
 }
 
 /// The values of declared facts that no other field of an object holds. An absent fact has no entry.
@@ -61,6 +64,16 @@ impl<K: Ord> Facts<K> {
     /// The value of a fact.
     pub fn get(&self, fact: &K) -> Option<&Text> {
         self.0.as_ref()?.get(fact)
+    }
+
+    /// Sets the value of a fact, or removes it.
+    pub fn set(&mut self, fact: K, value: Option<Text>) {
+        let mut facts = self.0.take().map_or_else(BTreeMap::new, |facts| *facts);
+        match value {
+            Some(value) => _ = facts.insert(fact, value),
+            None => _ = facts.remove(&fact),
+        }
+        *self = facts.into_iter().collect();
     }
 
     /// Whether no declared fact has a value.
@@ -91,9 +104,12 @@ pub struct Declared {
     pub volumes: BTreeSet<VolumeFact>,
     /// Whether a policy reads or selects by labels of namespaces.
     pub namespaces: bool,
+    /// Whether a reclaimer is loaded, so that the last states of claims are kept for it.
+    pub reclaims: bool,
 }
 
 impl Declared {
     /// What is declared where no policy is loaded.
-    pub const NONE: &Self = &Self { claims: BTreeSet::new(), volumes: BTreeSet::new(), namespaces: false };
+    pub const NONE: &Self =
+        &Self { claims: BTreeSet::new(), volumes: BTreeSet::new(), namespaces: false, reclaims: false };
 }

@@ -19,7 +19,7 @@
 //!
 //! ARCHITECTURE.md lists the guarantees. G1 to G3 and G10 are in `guard/bind.rs`, G4 in `guard/proof.rs`,
 //! G5 in `guard/case.rs`, G7 in `guard/step.rs`, G8 in `guard/size.rs`, G9 in `guard/volume.rs`,
-//! `guard/claim.rs` and `guard/operation.rs`.
+//! `guard/claim.rs` and `guard/operation.rs`, G11 in `guard/reclaim.rs`.
 //! `guard/denial.rs` checks the findings of a review.
 //!
 //! # What needs a live read
@@ -42,6 +42,7 @@ mod effects;
 mod objection;
 mod operation;
 mod proof;
+mod reclaim;
 mod size;
 mod step;
 mod volume;
@@ -55,8 +56,8 @@ pub use size::{DECISION_BYTES_MAX, FINDINGS_MAX, REGARDLESS_MAX, STEPS_MAX, TALL
 use self::effects::Effects;
 use self::step::StepCheck;
 use crate::{
-    Action, Claim, ClaimKey, Class, Decision, Exchange, Follows, Lookup, Regarding, Request, Step, Subject,
-    Verdict, Volume,
+    Action, Claim, ClaimKey, Class, Decision, Exchange, Fate, Follows, Lookup, Regarding, Request, Step,
+    Subject, Verdict, Volume,
 };
 
 /// A decision with everything that it is checked by.
@@ -90,8 +91,23 @@ pub trait View {
     fn verdict(&self, _claim: &Claim, _volume: &Volume) -> Result<Option<Verdict>, String> {
         Ok(Some(Verdict::Allowed))
     }
+    /// What the reclaimers say about a volume whose claim is gone (G11); `None` where one has to be asked
+    /// first. The error is why the volume waits. Without reclaimers its reclaim policy decides.
+    fn reclaim(&self, _volume: &Volume) -> Result<Option<Reclaim>, String> {
+        Ok(Some(Reclaim::default()))
+    }
     /// Whether the operator allows released volumes to be offered again without being scrubbed.
     fn allows_offer_again(&self) -> bool;
+}
+
+/// What becomes of a volume whose claim is gone, for the guard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reclaim {
+    /// What the reclaimers say.
+    pub fate: Fate,
+    /// Whether the document of the policy that says so allows it for a volume whose own reclaim policy is
+    /// another one.
+    pub is_allowed: bool,
 }
 
 /// Checks a decision, which is then carried out as a whole or not at all.

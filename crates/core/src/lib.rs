@@ -42,8 +42,8 @@ pub use budget::{DecisionLimits, QuestionBudget};
 pub use claim::{Claim, ClaimAnnotations, ClaimPhase, ClaimStatus};
 pub use class::{BindingMode, Class};
 pub use cluster::{
-    Answer, Cluster, Engine, EngineFault, Lookup, Migration, Page, Plugin, PluginMatch, PluginOperation, Pod,
-    Query, Question, Slot, Source, Stop, Verdict,
+    Answer, Cluster, Engine, EngineFault, Fate, Lookup, Migration, Page, Plugin, PluginMatch,
+    PluginOperation, Pod, Query, Question, ReclaimVerdict, Slot, Source, Stop, Verdict,
 };
 pub use decision::{
     Action, CapacityChange, Clear, Decision, Edit, Failure, FinalizerEdit, Follows, Message, Outcome,
@@ -68,6 +68,10 @@ pub const FINALIZER_IN_TREE: &str = "kubernetes.io/pv-controller";
 /// Finalizer of the external provisioner (KEP-2644, `PVDeletionProtectionFinalizer`). This controller only
 /// removes it, when a CSI migration is rolled back.
 pub const FINALIZER_EXTERNAL: &str = "external-provisioner.volume.kubernetes.io/finalizer";
+/// Annotation of a volume: what reclaimers read of the claim that it is bound to.
+pub const CLAIM_FACTS: &str = "bindery.dev/claim-facts";
+/// Annotation of a volume: the reclaim policy that it had before a reclaimer set another one.
+pub const RECLAIM_POLICY_BEFORE: &str = "bindery.dev/reclaim-policy-before";
 /// Prefix of the names of in-tree plugins.
 pub const IN_TREE_PREFIX: &str = "kubernetes.io/";
 /// Provisioner of classes whose volumes are made by hand. It has an in-tree name, but is never a plugin.

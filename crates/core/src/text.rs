@@ -116,6 +116,9 @@ impl fmt::Display for EventKind {
             Self::VolumeRejected { volume, policy, reason } => {
                 write!(f, "Cannot bind to requested volume {volume:?}: policy {policy} rejects it: {reason}")
             }
+            Self::ReclaimPolicySet { to, policy, reason } => {
+                write!(f, "policy {policy} sets the reclaim policy to {:?}: {reason}", to.name())
+            }
             Self::ClaimModeMismatch { volume } => {
                 write!(f, "Cannot bind to requested volume {volume:?}: {}", Mismatch::VolumeMode)
             }

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::named::named_cases;
 use crate::{
-    AccessMode, AccessModes, Claim, ClaimKey, Facts, Quantity, Text, Uid, Version, VolumeFact, VolumeTarget,
+    AccessMode, AccessModes, Claim, ClaimKey, Facts, Quantity, RECLAIM_POLICY_BEFORE, Text, Uid, Version,
+    VolumeFact, VolumeTarget,
 };
 
 /// A PersistentVolume (core/v1), reduced to what decisions need.
@@ -124,6 +125,26 @@ named_cases! {
     }
 }
 
+impl ReclaimPolicy {
+    /// Its name in the API; empty for an unknown one.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Retain => "Retain",
+            Self::Delete => "Delete",
+            Self::Recycle => "Recycle",
+            Self::Unknown => "",
+        }
+    }
+
+    /// The policy of that name.
+    pub fn of_name(name: &str) -> Self {
+        [Self::Retain, Self::Delete, Self::Recycle]
+            .into_iter()
+            .find(|policy| policy.name() == name)
+            .unwrap_or(Self::Unknown)
+    }
+}
+
 impl ClaimRef {
     /// The key of the claim.
     pub fn claim_key(&self) -> ClaimKey {
@@ -155,6 +176,12 @@ impl Volume {
     /// The attributes class for matching, where unset and `""` are equal.
     pub fn attributes_class_or_empty(&self) -> &str {
         self.attributes_class.as_deref().unwrap_or_default()
+    }
+
+    /// The reclaim policy that the volume had before a reclaimer set another one.
+    pub fn policy_before(&self) -> Option<ReclaimPolicy> {
+        let noted = self.facts.get(&VolumeFact::Annotation(RECLAIM_POLICY_BEFORE.into()))?;
+        Some(ReclaimPolicy::of_name(noted))
     }
 
     /// Whether a CSI driver serves the volume.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::{Class, Cluster, Handle, Lookup, Query, Slot, Text, Volume};
+use crate::{Claim, ClaimRef, Class, Cluster, Handle, Lookup, Query, Slot, Text, Volume};
 
 /// A cluster whose volumes can be read without handles and pages, for what stands between it and an engine.
 pub trait VolumeIndex: Cluster {
@@ -16,6 +16,10 @@ pub trait VolumeIndex: Cluster {
 
     /// The labels of a namespace.
     fn namespace_labels(&self, name: &str) -> Lookup<Arc<BTreeMap<Text, Text>>>;
+
+    /// The claim that a claimRef with a UID names, as it was last seen: also where it is gone, if claims that
+    /// are gone are kept.
+    fn last_claim(&self, claim_ref: &ClaimRef) -> Option<Arc<Claim>>;
 
     /// A class.
     fn class_of(&self, name: &str) -> Lookup<Arc<Class>>;

@@ -110,7 +110,12 @@ impl<'a> Call<'a> {
 
     /// Has the object decided again after upstream's resync period.
     pub(crate) fn again_after_resync(&mut self) {
-        self.draft.requeue_after_ms = Some(RESYNC_MS);
+        self.again_after(RESYNC_MS);
+    }
+
+    /// Has the object decided again after this number of milliseconds.
+    pub(crate) fn again_after(&mut self, millis: u64) {
+        self.draft.requeue_after_ms = Some(millis);
     }
 
     /// The claim of that key, `None` where there is none.

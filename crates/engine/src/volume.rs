@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use bindery_core::{
-    Action, Claim, ClaimRef, EventKind, Follows, ReclaimPolicy, Source, Uid, Volume, VolumePhase,
+    Action, Claim, ClaimRef, EventKind, Fate, Follows, ReclaimPolicy, ReclaimVerdict, Source, Uid, Volume,
+    VolumePhase,
 };
 
 use crate::bind::{set_volume_phase, unbind};
@@ -25,7 +26,7 @@ pub(crate) fn sync(call: &mut Call<'_>, volume: &Arc<Volume>) -> Result<(), Halt
     };
     let Some(claim) = find_claim(call, &volume, claim_ref, uid)? else {
         // V3
-        return release(call, &volume);
+        return leave(call, &volume);
     };
     match &claim.volume_name {
         // V4: they can never bind, and only this sync has both at hand.
@@ -71,6 +72,28 @@ fn find_claim(
 
 fn is_released(volume: &Volume) -> bool {
     matches!(volume.phase, VolumePhase::Released | VolumePhase::Failed)
+}
+
+/// The claim is gone. Where a reclaimer says so, the reclaim policy changes before the phase, because an
+/// external provisioner acts on both.
+fn leave(call: &mut Call<'_>, volume: &Volume) -> Result<(), Halt> {
+    let verdict = call.cluster.reclaim(volume.name.clone())?;
+    if verdict.fate == Fate::OfferAgain {
+        unbind(call, volume, Follows::Success);
+        return Ok(());
+    }
+    if let Fate::KeepFor(millis) = verdict.fate {
+        call.again_after(millis);
+    }
+    match verdict.fate.reclaim_policy() {
+        Some(policy) if policy != volume.policy => {
+            call.act(Action::SetReclaimPolicy { volume: volume.target(), policy });
+            let ReclaimVerdict { policy: by, reason, .. } = verdict;
+            call.tell_volume(volume, EventKind::ReclaimPolicySet { to: policy, policy: by, reason });
+            release(call, &Volume { policy, ..volume.clone() })
+        }
+        _ => release(call, volume),
+    }
 }
 
 /// The claim no longer uses the volume.

@@ -3,7 +3,8 @@
 //! 1. [`Host`]: how WebAssembly is run, shared by all engines of a process.
 //! 2. [`Host::load`] checks a component and compiles it, once; [`LoadError`] says why one is refused.
 //! 3. [`ComponentEngine`] decides, in a fresh instance for every decision, within its [`Limits`].
-//! 4. [`PolicyHost`] and [`ComponentMatcher`] do the same for policies, with a pool of their own.
+//! 4. [`PolicyHost`], [`ComponentMatcher`] and [`ComponentReclaimer`] do the same for policies, with a pool of
+//!    their own.
 //!
 //! # Guarantees
 //!
@@ -38,7 +39,7 @@ mod engine;
 mod gate;
 mod limits;
 mod load;
-mod matcher;
+mod policy;
 mod settings;
 
 use std::fs::File;
@@ -52,14 +53,13 @@ use wasmtime::component::Component;
 pub use engine::{ComponentEngine, Stats};
 pub use limits::Limits;
 pub use load::LoadError;
-pub use matcher::{ComponentMatcher, PolicyHost};
+pub use policy::{ComponentMatcher, ComponentPolicy, ComponentReclaimer, PolicyHost};
 pub use settings::FUEL_SCHEDULE;
 
 use cache::Cache;
 use contract::Contract;
 use engine::Shared;
 use gate::Gate;
-use load::World;
 use settings::Slot;
 
 /// Largest component that is compiled, in bytes. Engines in Rust have tens of KiB; engines that contain an
@@ -128,14 +128,8 @@ impl Runtime {
         Ok(Self { shared: Arc::new(Shared { engine, gate }), cache })
     }
 
-    /// Checks that the bytes are a component of a world, and compiles it. Returns it with the version of the
-    /// contract that it is made for, `major.minor`, and its digest.
-    fn compile(
-        &self,
-        bytes: &[u8],
-        bytes_max: usize,
-        world: &World,
-    ) -> Result<(Component, (u64, u64), String), LoadError> {
+    /// Checks that the bytes are a component, and compiles it. Returns it with its digest.
+    fn compile(&self, bytes: &[u8], bytes_max: usize) -> Result<(Component, String), LoadError> {
         if bytes.len() > bytes_max {
             return Err(LoadError::TooLarge { max: bytes_max });
         }
@@ -147,8 +141,7 @@ impl Runtime {
             None => Component::from_binary(engine, bytes),
         }
         .map_err(|error| LoadError::Invalid(format!("{error:#}")))?;
-        let version = world.check(engine, &component)?;
-        Ok((component, version, format!("sha256:{digest:x}")))
+        Ok((component, format!("sha256:{digest:x}")))
     }
 }
 
@@ -169,7 +162,8 @@ impl Host {
     ///
     /// This host cannot run it.
     pub fn load(&self, bytes: &[u8], limits: Limits) -> Result<ComponentEngine, LoadError> {
-        let (component, version, digest) = self.runtime.compile(bytes, COMPONENT_BYTES_MAX, &load::ENGINE)?;
+        let (component, digest) = self.runtime.compile(bytes, COMPONENT_BYTES_MAX)?;
+        let version = load::ENGINE.check(&self.runtime.shared.engine, &component)?;
         let contract = Contract::new(&component, version);
         Ok(ComponentEngine {
             contract: contract.map_err(|error| LoadError::Mismatch(format!("{error:#}")))?,

@@ -108,6 +108,8 @@ pub(crate) const ENGINE: World = World {
 };
 pub(crate) const MATCHER: World =
     World { name: "matcher", export: "match", offered: &["facts"], served: &[(0, 2)] };
+pub(crate) const RECLAIMER: World =
+    World { name: "reclaimer", export: "reclaim", offered: &["facts"], served: &[(0, 2)] };
 
 const PACKAGE: &str = "bindery:policy/";
 
@@ -170,6 +172,12 @@ impl World {
             }
         }
         Ok(version)
+    }
+
+    /// Whether the component exports the interface of this world, of any version.
+    pub(crate) fn is_exported(&self, engine: &Engine, component: &Component) -> bool {
+        let ty = component.component_type();
+        ty.exports(engine).any(|(name, _)| part(name).is_some_and(|(interface, _)| interface == self.export))
     }
 
     fn offers(&self, name: &str) -> bool {

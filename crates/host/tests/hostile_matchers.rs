@@ -29,13 +29,13 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let host = PolicyHost::new(&Options { concurrency: 2, ..Options::default() }).unwrap();
-        let right = host.load(&Module::default().component(), limits()).unwrap();
+        let right = host.load(&Module::default().component(), limits()).unwrap().matcher().unwrap();
         let (_, stats) = right.judge_with_stats("{}", &claim(), &candidates(ROWS));
         Self { host, right, stats }
     }
 
     fn load(&self, module: &Module) -> Result<ComponentMatcher, LoadError> {
-        self.host.load(&module.component(), limits())
+        self.host.load(&module.component(), limits()).map(|policy| policy.matcher().unwrap())
     }
 
     /// The matcher loads, and fails to judge two rows: twice in the same way, and within its fuel.

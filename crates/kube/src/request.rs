@@ -33,6 +33,14 @@ pub(crate) struct Outgoing {
 
 /// The request of a write. Fails if a name cannot be part of a path, or a template is not an object.
 pub(crate) fn of(write: &Write<Template>) -> Result<Outgoing, WriteError> {
+    let mut request = of_action(write)?;
+    for (key, value) in &write.annotations {
+        request.body["metadata"]["annotations"][*key] = value.as_ref().map_or(Value::Null, text);
+    }
+    Ok(request)
+}
+
+fn of_action(write: &Write<Template>) -> Result<Outgoing, WriteError> {
     match &write.action {
         Action::ReserveVolume { volume, claim, mark } => patch_volume(volume, "", reservation(claim, *mark)),
         Action::SetVolumePhase { volume, phase, message } => {
@@ -48,6 +56,9 @@ pub(crate) fn of(write: &Write<Template>) -> Result<Outgoing, WriteError> {
                 metadata["finalizers"] = list(finalizers.iter().map(|finalizer| &**finalizer));
             }
             patch_volume(volume, "", json!({"metadata": metadata}))
+        }
+        Action::SetReclaimPolicy { volume, policy } => {
+            patch_volume(volume, "", json!({"spec": {"persistentVolumeReclaimPolicy": policy.name()}}))
         }
         Action::UnbindVolume { volume, clear } => {
             let change = match clear {

@@ -1,6 +1,6 @@
 //! The policies of a cluster, and what they say about one claim.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bindery_core::{
@@ -13,12 +13,15 @@ use serde::Deserialize;
 use crate::kept::{Context, Kept, Verdict};
 use crate::rounds::{Judging, Rounds};
 use crate::view::{claim_view, column, sentence};
-use crate::{Matcher, Metadata, Narrowing, PolicyFault};
+use crate::{Matcher, Metadata, Narrowing, PolicyFault, ReclaimRule};
 
 /// The loaded policies, in the order in which they are asked: by [`Policy::order`], then by name.
 #[derive(Default)]
 pub struct Chain {
     policies: Vec<Policy>,
+    reclaimers: Vec<ReclaimRule>,
+    /// The facts of claims that reclaimers declare or select by, without those that claimRef has.
+    pub(crate) former_claim_facts: BTreeSet<ClaimFact>,
 }
 
 /// A matcher with the document that loads it.
@@ -138,15 +141,29 @@ impl Chain {
     /// A chain of these policies.
     pub fn new(mut policies: Vec<Policy>) -> Self {
         policies.sort_by(|a, b| (a.order, &a.name).cmp(&(b.order, &b.name)));
-        Self { policies }
+        Self { policies, ..Self::default() }
     }
 
-    /// The policies in order.
+    /// The chain with these reclaimers.
+    #[must_use]
+    pub fn with_reclaimers(mut self, mut reclaimers: Vec<ReclaimRule>) -> Self {
+        reclaimers.sort_by(|a, b| (a.order, &a.name).cmp(&(b.order, &b.name)));
+        self.former_claim_facts = reclaimers.iter().flat_map(ReclaimRule::claim_facts).collect();
+        self.reclaimers = reclaimers;
+        self
+    }
+
+    /// The policies that judge volumes for claims, in order.
     pub fn policies(&self) -> &[Policy] {
         &self.policies
     }
 
-    /// Whether no policy is loaded.
+    /// The reclaimers in order.
+    pub fn reclaimers(&self) -> &[ReclaimRule] {
+        &self.reclaimers
+    }
+
+    /// Whether no policy judges volumes for claims.
     pub fn is_empty(&self) -> bool {
         self.policies.is_empty()
     }

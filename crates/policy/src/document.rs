@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bindery_core::{ClaimFact, Requirement, SelectorOperator, Text};
+use bindery_core::{
+    CLAIM_FACTS, ClaimFact, RECLAIM_POLICY_BEFORE, Requirement, SelectorOperator, Text, VolumeFact,
+};
 use serde::Deserialize;
 
-use crate::{Counts, Matcher, Matches, OnFailure, Otherwise, Policy};
+use crate::{Allowed, Counts, Matcher, Matches, OnFailure, Otherwise, Policy, ReclaimRule, Reclaimer};
 
 /// `apiVersion` of policy documents.
 pub const API_VERSION: &str = "policy.bindery.dev/v1alpha1";
@@ -112,6 +114,44 @@ pub struct MatchExpression {
     pub values: Vec<Text>,
 }
 
+/// A document of kind `ReclaimPolicy`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ReclaimPolicy {
+    /// [`API_VERSION`].
+    pub api_version: String,
+    /// [`RECLAIM_POLICY`].
+    pub kind: String,
+    /// Its name.
+    pub metadata: ObjectMeta,
+    /// What it says.
+    pub spec: ReclaimPolicySpec,
+}
+
+/// `spec` of a [`ReclaimPolicy`].
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ReclaimPolicySpec {
+    /// The component; see [`MatchPolicySpec::module`].
+    pub module: String,
+    /// The settings of the reclaimer, by its schema.
+    #[serde(default)]
+    pub settings: serde_json::Map<String, serde_json::Value>,
+    /// The volumes that it applies to: by their class, and by the claim that each was bound to. All by
+    /// default.
+    #[serde(default, rename = "match")]
+    pub matches: MatchClaims,
+    /// Reclaimers of lower order are asked first; those of equal order by name. 0 by default.
+    #[serde(default)]
+    pub order: i32,
+    /// What it may do beyond the reclaim policies of volumes; nothing by default.
+    #[serde(default)]
+    pub allow: Vec<Allowed>,
+    /// What becomes of a volume when the reclaimer fails.
+    #[serde(default)]
+    pub on_failure: OnFailure,
+}
+
 fn one() -> u32 {
     1
 }
@@ -127,10 +167,6 @@ impl MatchPolicy {
     ///
     /// One sentence that names the field, the value and what is allowed.
     pub fn check(&self) -> Result<(), String> {
-        if self.api_version != API_VERSION || self.kind != MATCH_POLICY {
-            let (found, kind) = (&self.api_version, &self.kind);
-            return Err(format!("it is {found:?} {kind:?}; a policy is {API_VERSION:?} {MATCH_POLICY:?}"));
-        }
         let spec = &self.spec;
         for (field, value, max) in [
             ("spec.weight", spec.weight, WEIGHT_MAX),
@@ -140,9 +176,58 @@ impl MatchPolicy {
                 return Err(format!("{field} is {value}; from 1 to {max} is allowed"));
             }
         }
+        spec.matches.check()
+    }
+
+    /// What the document makes of a matcher, or of the reason why it could not be loaded.
+    pub fn policy(&self, matcher: Result<Arc<dyn Matcher>, String>) -> Policy {
+        let Self { metadata, spec, .. } = self;
+        Policy {
+            name: metadata.name.clone(),
+            order: spec.order,
+            weight: spec.weight,
+            matches: spec.matches.matches(),
+            matcher,
+            settings: serde_json::Value::Object(spec.settings.clone()).to_string(),
+            max_candidates: spec.max_candidates as usize,
+            on_failure: spec.on_failure,
+            otherwise: spec.otherwise,
+            counts: Counts::default(),
+        }
+    }
+}
+
+impl ReclaimPolicy {
+    /// Checks what the types do not say.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that names the field, the value and what is allowed.
+    pub fn check(&self) -> Result<(), String> {
+        self.spec.matches.check()
+    }
+
+    /// What the document makes of a reclaimer, or of the reason why it could not be loaded.
+    pub fn rule(&self, reclaimer: Result<Arc<dyn Reclaimer>, String>) -> ReclaimRule {
+        let Self { metadata, spec, .. } = self;
+        ReclaimRule {
+            name: metadata.name.clone(),
+            order: spec.order,
+            matches: spec.matches.matches(),
+            reclaimer,
+            settings: serde_json::Value::Object(spec.settings.clone()).to_string(),
+            allow: spec.allow.clone(),
+            on_failure: spec.on_failure,
+            counts: Counts::default(),
+        }
+    }
+}
+
+impl MatchClaims {
+    fn check(&self) -> Result<(), String> {
         for (field, selector) in [
-            ("spec.match.namespaceSelector", &spec.matches.namespace_selector),
-            ("spec.match.claimSelector", &spec.matches.claim_selector),
+            ("spec.match.namespaceSelector", &self.namespace_selector),
+            ("spec.match.claimSelector", &self.claim_selector),
         ] {
             for expression in &selector.match_expressions {
                 let takes_values =
@@ -156,24 +241,11 @@ impl MatchPolicy {
         Ok(())
     }
 
-    /// What the document makes of a matcher, or of the reason why it could not be loaded.
-    pub fn policy(&self, matcher: Result<Arc<dyn Matcher>, String>) -> Policy {
-        let Self { metadata, spec, .. } = self;
-        Policy {
-            name: metadata.name.clone(),
-            order: spec.order,
-            weight: spec.weight,
-            matches: Matches {
-                classes: spec.matches.class_names.clone(),
-                namespace: spec.matches.namespace_selector.requirements(),
-                claim: spec.matches.claim_selector.requirements(),
-            },
-            matcher,
-            settings: serde_json::Value::Object(spec.settings.clone()).to_string(),
-            max_candidates: spec.max_candidates as usize,
-            on_failure: spec.on_failure,
-            otherwise: spec.otherwise,
-            counts: Counts::default(),
+    fn matches(&self) -> Matches {
+        Matches {
+            classes: self.class_names.clone(),
+            namespace: self.namespace_selector.requirements(),
+            claim: self.claim_selector.requirements(),
         }
     }
 }
@@ -204,6 +276,17 @@ impl crate::Chain {
             let metadata = matcher.metadata();
             declared.claims.extend(metadata.claim_facts.iter().cloned());
             declared.volumes.extend(metadata.columns.iter().cloned());
+        }
+        for rule in self.reclaimers() {
+            declared.reclaims = true;
+            let columns = rule.reclaimer.iter().flat_map(|reclaimer| &reclaimer.metadata().columns);
+            declared.volumes.extend(columns.cloned());
+        }
+        if declared.reclaims {
+            declared.claims.extend(self.former_claim_facts.iter().cloned());
+            let noted = [CLAIM_FACTS, RECLAIM_POLICY_BEFORE].map(|key| VolumeFact::Annotation(key.into()));
+            declared.volumes.extend(noted);
+            declared.volumes.insert(VolumeFact::PhaseTransition);
         }
         declared.namespaces |=
             declared.claims.iter().any(|fact| matches!(fact, ClaimFact::NamespaceLabel(_)));

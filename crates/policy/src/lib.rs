@@ -1,16 +1,21 @@
-//! Policies: what matchers declare and answer.
+//! Policies: what matchers and reclaimers declare and answer.
 //!
 //! A matcher is asked about a claim twice. [`Matcher::narrow`] answers requirements on columns of the
 //! volumes, which the host evaluates over its index. [`Matcher::judge`] is asked only where requirements do
 //! not say everything, about rows that are left. A matcher sees the facts that it declares
 //! ([`Metadata`]) and nothing else, so a verdict can be kept for as long as those facts stay the same.
+//!
+//! A reclaimer is asked about a volume whose claim is gone ([`Reclaimer`]). What it reads of the claim is noted
+//! on the volume while the claim is bound ([`FormerClaim`]).
 
 mod chain;
 mod document;
 mod filtered;
+mod former_claim;
 mod kept;
 mod matcher;
 mod metadata;
+mod reclaim;
 mod rounds;
 mod settings;
 mod view;
@@ -18,14 +23,16 @@ mod view;
 pub use chain::{Chain, Counts, Matches, OnFailure, Otherwise, Policy, Surroundings, Waits, rejection};
 pub use document::{
     API_VERSION, LabelSelector, MATCH_POLICY, MatchClaims, MatchExpression, MatchPolicy, MatchPolicySpec,
-    ObjectMeta, RECLAIM_POLICY,
+    ObjectMeta, RECLAIM_POLICY, ReclaimPolicy, ReclaimPolicySpec,
 };
 pub use filtered::Filtered;
+pub use former_claim::FormerClaim;
 pub use kept::{Kept, Verdict};
 pub use matcher::{
     Bound, Candidates, ClaimView, Matcher, Narrowing, PolicyFault, Requirement, SCORE_MAX, Verdicts,
 };
 pub use metadata::{Metadata, Reason, Spread, is_name};
+pub use reclaim::{Allowed, Judged, ReclaimRule, Reclaimed, Reclaimer, Reclaims, Released, Wish, shown};
 pub use rounds::Rounds;
 pub use settings::{SettingsSchema, check_settings};
 pub use view::{candidates, claim_view};

@@ -8,7 +8,7 @@ use bindery_core::{Stop, Volume};
 use crate::chain::{Applied, Asked};
 use crate::kept::{Context, Verdict};
 use crate::view::candidates;
-use crate::{Chain, Kept, PolicyFault, Waits};
+use crate::{Chain, Judged, Kept, PolicyFault, ReclaimRule, Released, Waits};
 
 /// How many rows are judged in each round. The first row that is allowed decides
 /// where no policy scores, so rounds begin small; a row that is known is looked up again in each round, so
@@ -26,6 +26,10 @@ pub struct Rounds {
     /// The policies that have failed, by their place in the chain.
     pub(crate) failed: BTreeMap<usize, PolicyFault>,
     work: Vec<Work>,
+    /// What a reclaimer is to be asked.
+    reclaim_work: Option<ReclaimWork>,
+    /// What reclaimers have answered, with their places and what they were shown.
+    reclaimed: Vec<(ReclaimWork, Result<Judged, PolicyFault>)>,
     /// How often matchers have been asked.
     rounds: usize,
     /// Rows that have been judged.
@@ -38,6 +42,13 @@ pub(crate) struct Work {
     context: Arc<Context>,
     /// The volumes to judge; none where the matcher is to narrow.
     volumes: Vec<Arc<Volume>>,
+}
+
+/// What a reclaimer is to be asked: its place among the reclaimers, and what it is shown.
+#[derive(PartialEq, Eq)]
+pub(crate) struct ReclaimWork {
+    pub(crate) place: usize,
+    pub(crate) shown: Released,
 }
 
 impl Work {
@@ -63,6 +74,18 @@ impl Rounds {
         Stop::Judge
     }
 
+    /// Ends the call of the engine until a reclaimer was asked.
+    pub(crate) fn stop_reclaim(&mut self, work: ReclaimWork) -> Stop {
+        self.reclaim_work = Some(work);
+        Stop::Judge
+    }
+
+    /// What a reclaimer has answered in this decision.
+    pub(crate) fn reclaimed(&self, place: usize, shown: &Released) -> Option<&Result<Judged, PolicyFault>> {
+        let mut answers = self.reclaimed.iter();
+        answers.find(|(asked, _)| asked.place == place && asked.shown == *shown).map(|(_, answer)| answer)
+    }
+
     /// Has every policy narrow the volumes of a claim before any is judged.
     pub(crate) fn narrowed(&mut self, applied: &Applied<'_>) -> Result<(), Stop> {
         let missing: Vec<Work> = applied.without_narrowing().map(Work::narrow).collect();
@@ -76,6 +99,10 @@ impl Rounds {
     ///
     /// The claim waits: too many volumes would have to be judged.
     pub fn perform(&mut self, chain: &Chain, kept: &Kept) -> Result<(), Waits> {
+        if let Some(work) = self.reclaim_work.take() {
+            let answer = chain.reclaimers()[work.place].ask(&work.shown);
+            self.reclaimed.push((work, answer));
+        }
         let mut answers = 0;
         for work in std::mem::take(&mut self.work) {
             answers += work.volumes.len().max(1);
@@ -96,6 +123,19 @@ impl Rounds {
         kept.trim(answers);
         self.rounds += 1;
         Ok(())
+    }
+}
+
+impl ReclaimRule {
+    /// Asks the reclaimer.
+    fn ask(&self, shown: &Released) -> Result<Judged, PolicyFault> {
+        let reclaimer = self.reclaimer.as_ref().map_err(|why| PolicyFault::Unavailable(why.clone()))?;
+        self.counts.calls.inc();
+        self.counts.rows.inc();
+        let answer = reclaimer.judge(&self.settings, shown);
+        let answer = answer.and_then(|judged| judged.check(reclaimer.metadata()));
+        self.counts.faults.inc_by(u64::from(answer.is_err()));
+        answer
     }
 }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Map, Number, Value};
 
-use crate::{Matcher, PolicyFault};
+use crate::{Metadata, PolicyFault};
 
 /// A JSON Schema of settings.
 ///
@@ -212,21 +212,21 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// Checks settings by the schema of a matcher, and then by the matcher itself. The inner error is a sentence
-/// about the settings.
+/// Checks settings by the schema of a policy, and then by the policy itself: `check` is its function of that
+/// name. The inner error is a sentence about the settings.
 ///
 /// # Errors
 ///
-/// The matcher failed.
+/// The policy failed.
 pub fn check_settings(
-    matcher: &dyn Matcher,
+    metadata: &Metadata,
     settings: &Map<String, Value>,
+    check: impl FnOnce(&str) -> Result<Result<(), String>, PolicyFault>,
 ) -> Result<Result<(), String>, PolicyFault> {
     let settings = Value::Object(settings.clone());
-    let schema =
-        SettingsSchema::parse(&matcher.metadata().settings_schema).map_err(PolicyFault::BadAnswer)?;
+    let schema = SettingsSchema::parse(&metadata.settings_schema).map_err(PolicyFault::BadAnswer)?;
     match schema.check(&settings) {
-        Ok(()) => matcher.check(&settings.to_string()),
+        Ok(()) => check(&settings.to_string()),
         Err(why) => Ok(Err(why)),
     }
 }

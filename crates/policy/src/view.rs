@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use bindery_core::{Claim, ClaimFact, Lookup, ReclaimPolicy, Text, Volume, VolumeFact};
+use bindery_core::{Claim, ClaimFact, Lookup, Text, Volume, VolumeFact};
 
 use crate::{Candidates, ClaimView, Metadata, Surroundings};
 
@@ -13,7 +13,7 @@ pub fn claim_view(metadata: &Metadata, claim: &Claim, around: &Surroundings) -> 
     ClaimView { request: claim.request, facts }
 }
 
-fn claim_fact(fact: &ClaimFact, claim: &Claim, around: &Surroundings) -> Option<Text> {
+pub(crate) fn claim_fact(fact: &ClaimFact, claim: &Claim, around: &Surroundings) -> Option<Text> {
     match fact {
         ClaimFact::Namespace => Some(claim.key.namespace.clone()),
         ClaimFact::Name => Some(claim.key.name.clone()),
@@ -35,17 +35,13 @@ fn claim_fact(fact: &ClaimFact, claim: &Claim, around: &Surroundings) -> Option<
 pub(crate) fn column(fact: &VolumeFact, volume: &Volume) -> Option<Text> {
     match fact {
         VolumeFact::Label(key) => volume.labels.get(key).cloned(),
-        VolumeFact::Annotation(_) | VolumeFact::Topology(_) | VolumeFact::Driver => {
-            volume.facts.get(fact).cloned()
-        }
+        VolumeFact::Annotation(_)
+        | VolumeFact::Topology(_)
+        | VolumeFact::Driver
+        | VolumeFact::PhaseTransition => volume.facts.get(fact).cloned(),
         VolumeFact::ClassName => Some(volume.class.clone()),
         VolumeFact::Source => Some(volume.source.clone()).filter(|source| !source.is_empty()),
-        VolumeFact::ReclaimPolicy => match volume.policy {
-            ReclaimPolicy::Retain => Some("Retain".into()),
-            ReclaimPolicy::Delete => Some("Delete".into()),
-            ReclaimPolicy::Recycle => Some("Recycle".into()),
-            ReclaimPolicy::Unknown => None,
-        },
+        VolumeFact::ReclaimPolicy => Some(volume.policy.name().into()).filter(|name: &Text| !name.is_empty()),
     }
 }
 

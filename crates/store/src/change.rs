@@ -292,7 +292,7 @@ fn facts_of_exchange(Exchange { question, answer }: &Exchange, facts: &mut Vec<F
         Question::Node(name) => Fact::Node(name.clone()),
         Question::Class(name) => Fact::Class(name.clone()),
         Question::DefaultClasses => Fact::DefaultClasses,
-        Question::PluginForVolume(name) | Question::Verdict(name) => {
+        Question::PluginForVolume(name) | Question::Verdict(name) | Question::Reclaim(name) => {
             Fact::Volume(Source::Overlay, name.clone())
         }
         // Plugins and configuration do not change while a binder runs. A running operation wakes its object

@@ -5,8 +5,9 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, RwLockReadGuard};
 
 use bindery_core::{
-    Answer, ClaimKey, Class, Cluster, DecisionLimits, Handle, Lookup, Page, PluginMatch, Query, Question,
-    QuestionBudget, Slot, Source, Stop, Text, Uid, Verdict, Volume, VolumeIndex,
+    Answer, Claim, ClaimKey, ClaimRef, Class, Cluster, DecisionLimits, Handle, Lookup, Page, PluginMatch,
+    Query, Question, QuestionBudget, ReclaimVerdict, Slot, Source, Stop, Text, Uid, Verdict, Volume,
+    VolumeIndex,
 };
 use rustc_hash::FxBuildHasher;
 
@@ -110,6 +111,7 @@ impl<'a> Session<'a> {
             Question::Tallies(query) => Answer::Tallies(self.state.tallies(&query, self.asker.as_ref())),
             // The store knows no policies; where some apply, their chain answers before it.
             Question::Verdict(_) => Answer::Verdict(Verdict::Allowed),
+            Question::Reclaim(_) => Answer::Reclaim(ReclaimVerdict::default()),
         })
     }
 
@@ -182,6 +184,10 @@ impl VolumeIndex for Session<'_> {
 
     fn namespace_labels(&self, name: &str) -> Lookup<Arc<BTreeMap<Text, Text>>> {
         self.state.namespace_labels(name)
+    }
+
+    fn last_claim(&self, claim_ref: &ClaimRef) -> Option<Arc<Claim>> {
+        self.state.last_claim(claim_ref)
     }
 
     fn class_of(&self, name: &str) -> Lookup<Arc<Class>> {

@@ -34,12 +34,18 @@ pub(crate) struct State {
     nodes: HashSet<Text>,
     /// The labels of each namespace; `None` if namespaces are not watched.
     namespaces: Option<HashMap<Text, Arc<BTreeMap<Text, Text>>>>,
+    /// The last states of claims that are gone and that a volume names; `None` if they are not kept.
+    last_claims: Option<HashMap<Uid, Arc<Claim>>>,
 }
 
 impl State {
     pub(crate) fn keep_namespaces(&mut self) {
         self.namespaces.get_or_insert_default();
         self.synced.remove(&Kind::Namespace);
+    }
+
+    pub(crate) fn keep_last_claims(&mut self) {
+        self.last_claims.get_or_insert_default();
     }
 
     /// The kinds that are watched.

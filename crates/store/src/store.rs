@@ -45,6 +45,12 @@ impl Store {
         self.state_mut().keep_namespaces();
     }
 
+    /// Keeps the last state of each claim that is gone from now on, for as long as a volume names it, because
+    /// a reclaimer reads it.
+    pub fn keep_last_claims(&self) {
+        self.state_mut().keep_last_claims();
+    }
+
     /// Takes what a watch delivers. After the first list of every kind the store is synced.
     pub fn deliver(&self, mut delivery: Delivery) -> Change {
         delivery.objects_mut().iter_mut().for_each(|delivered| self.compact(&mut delivered.object));

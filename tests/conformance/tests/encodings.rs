@@ -32,7 +32,7 @@ fn declared() -> Declared {
         VolumeFact::Topology("zone".into()),
         VolumeFact::Driver,
     ];
-    Declared { claims: claims.into(), volumes: volumes.into(), namespaces: false }
+    Declared { claims: claims.into(), volumes: volumes.into(), ..Declared::default() }
 }
 
 fn volume(name: &str, change: Value) -> (&'static str, Value) {

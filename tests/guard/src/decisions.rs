@@ -3,8 +3,8 @@
 use bindery_core::{
     Action, CapacityChange, ClaimPhase, ClaimTarget, Clear, Cluster, Decision, Edit, Event, EventKind,
     Exchange, Failure, FinalizerEdit, Follows, Handle, Message, Operation, OperationKind, Outcome,
-    PluginOperation, Point, Question, Recorder, Regarding, Request, Source, Step, Subject, Text, VolumePhase,
-    VolumeTarget,
+    PluginOperation, Point, Question, ReclaimPolicy, Recorder, Regarding, Request, Source, Step, Subject,
+    Text, VolumePhase, VolumeTarget,
 };
 use bindery_kit::Choices;
 
@@ -172,7 +172,7 @@ fn phase(c: &mut Choices<'_>) -> (VolumePhase, Message) {
 fn action(c: &mut Choices<'_>, model: &Model) -> Action {
     let volume = volume_target(c, model);
     let claim = claim_target(c, model);
-    match c.below(15) {
+    match c.below(16) {
         0 | 1 => Action::ReserveVolume { volume, claim, mark: c.percent(50) },
         2 | 3 => {
             let (phase, message) = phase(c);
@@ -207,6 +207,10 @@ fn action(c: &mut Choices<'_>, model: &Model) -> Action {
             Action::StartOperation(Operation { kind: kind(c), plugin: plugin(c), uid })
         }
         13 => Action::CallPlugin { plugin: plugin(c), operation: call(c) },
+        14 => {
+            let policies = [ReclaimPolicy::Retain, ReclaimPolicy::Delete, ReclaimPolicy::Recycle];
+            Action::SetReclaimPolicy { volume, policy: c.pick(&policies) }
+        }
         _ => {
             let mut regarding =
                 if c.percent(50) { Regarding::Volume(volume) } else { Regarding::Claim(claim) };
@@ -285,6 +289,10 @@ fn alter(c: &mut Choices<'_>, model: &Model, action: &mut Action) {
         Action::UnbindVolume { volume, clear } => match c.below(2) {
             0 => *volume = volume_target(c, model),
             _ => *clear = if *clear == Clear::Whole { Clear::Uid } else { Clear::Whole },
+        },
+        Action::SetReclaimPolicy { volume, policy } => match c.below(2) {
+            0 => *volume = volume_target(c, model),
+            _ => *policy = c.pick(&[ReclaimPolicy::Retain, ReclaimPolicy::Delete, ReclaimPolicy::Recycle]),
         },
         Action::DeleteVolume { volume } => *volume = volume_target(c, model),
         Action::CreateVolume { claim, name, class, plugin: old } => match c.below(4) {

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bindery_core::guard::{ObjectName, View};
+use bindery_core::guard::{ObjectName, Reclaim, View};
 use bindery_core::{
     AccessModes, Answer, BindingMode, Claim, ClaimKey, Class, Cluster, Handle, Lookup, Migration,
-    OperationState, Page, Plugin, PluginMatch, Pod, Query, Question, Slot, Source, Stop, Text, Verdict,
-    Volume, VolumePhase,
+    OperationState, Page, Plugin, PluginMatch, Pod, Query, Question, ReclaimVerdict, Slot, Source, Stop,
+    Text, Verdict, Volume, VolumePhase,
 };
 
 /// The objects at one time.
@@ -36,6 +36,8 @@ pub(crate) struct Model {
     pub(crate) offers_again: bool,
     pub(crate) live_fails: bool,
     pub(crate) unreadable: Option<Unreadable>,
+    /// What the reclaimers say about volumes, by their names.
+    pub(crate) reclaims: BTreeMap<Text, Reclaim>,
     /// The objects that were read live for the guard.
     pub(crate) claim_proofs: BTreeMap<ClaimKey, Lookup<Arc<Claim>>>,
     pub(crate) volume_proofs: BTreeMap<Text, Lookup<Arc<Volume>>>,
@@ -74,6 +76,11 @@ impl Model {
                 self.volume_proofs.insert(name, proof);
             }
         }
+    }
+
+    /// What the reclaimers say about a volume.
+    pub(crate) fn reclaim_of(&self, volume: &str) -> Reclaim {
+        self.reclaims.get(volume).copied().unwrap_or_default()
     }
 
     fn claim_in(&self, source: Source, key: &ClaimKey) -> Lookup<Arc<Claim>> {
@@ -195,6 +202,10 @@ impl Cluster for Model {
             })),
             Question::Tallies(_) => Answer::Tallies(Vec::new()),
             Question::Verdict(_) => Answer::Verdict(Verdict::Allowed),
+            Question::Reclaim(name) => {
+                let (policy, reason) = ("p".into(), "r".into());
+                Answer::Reclaim(ReclaimVerdict { fate: self.reclaim_of(&name).fate, policy, reason })
+            }
         })
     }
 }
@@ -222,6 +233,10 @@ impl View for Model {
 
     fn volume_proof(&self, name: &str) -> Option<&Lookup<Arc<Volume>>> {
         self.volume_proofs.get(name)
+    }
+
+    fn reclaim(&self, volume: &Volume) -> Result<Option<Reclaim>, String> {
+        Ok(Some(self.reclaim_of(&volume.name)))
     }
 
     fn allows_offer_again(&self) -> bool {

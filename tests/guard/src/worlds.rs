@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bindery_core::guard::Reclaim;
 use bindery_core::{
     AccessMode, BindingMode, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimRef, ClaimStatus, Class,
-    FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Migration, Operation, OperationKind, Plugin, Point, Progress,
-    Quantity, ReclaimPolicy, Request, Requirement, Returned, Selector, SelectorOperator, Subject, Text, Uid,
-    Version, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
+    FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Fate, Migration, Operation, OperationKind, Plugin, Point,
+    Progress, Quantity, RECLAIM_POLICY_BEFORE, ReclaimPolicy, Request, Requirement, Returned, Selector,
+    SelectorOperator, Subject, Text, Uid, Version, Volume, VolumeAnnotations, VolumeFact, VolumeMode,
+    VolumePhase,
 };
+
 use bindery_kit::{Choices, class, plugin};
 
 use crate::model::{Model, Objects, Unreadable};
@@ -69,9 +72,23 @@ pub(crate) fn model(c: &mut Choices<'_>) -> Model {
         offers_again: c.percent(20),
         live_fails: c.percent(5),
         unreadable,
+        reclaims: reclaims(c),
         claim_proofs: BTreeMap::new(),
         volume_proofs: BTreeMap::new(),
     }
+}
+
+/// What reclaimers say about some of the volumes.
+fn reclaims(c: &mut Choices<'_>) -> BTreeMap<Text, Reclaim> {
+    use Fate::{ByPolicy, Delete, Keep, KeepFor, OfferAgain, Recycle};
+    let mut reclaims = BTreeMap::new();
+    for name in VOLUMES {
+        if c.percent(30) {
+            let fate = c.pick(&[ByPolicy, Keep, KeepFor(1), Delete, Recycle, OfferAgain]);
+            reclaims.insert(name.into(), Reclaim { fate, is_allowed: c.percent(40) });
+        }
+    }
+    reclaims
 }
 
 fn plugins(c: &mut Choices<'_>) -> Vec<Plugin> {
@@ -228,6 +245,10 @@ fn volume(c: &mut Choices<'_>, name: &str, objects: &Objects) -> Volume {
             VolumePhase::Pending,
             VolumePhase::Unset,
         ]),
+        facts: some(c, 15, &["Delete", "Recycle", "Retain"])
+            .map(|policy| (VolumeFact::Annotation(RECLAIM_POLICY_BEFORE.into()), policy))
+            .into_iter()
+            .collect(),
         ..bindery_kit::volume(name)
     }
 }

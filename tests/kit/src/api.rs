@@ -18,7 +18,7 @@ pub use apply::Change;
 pub use objects::{Fault, Faults, Objects, VOLUME_PROTECTION};
 
 /// The binder's time, in seconds since the Unix epoch.
-const NOW: Timestamp = 1_700_000_000;
+pub const NOW: Timestamp = 1_700_000_000;
 /// Permits of a gate that lets all requests through.
 const PERMITS: usize = 1_000;
 

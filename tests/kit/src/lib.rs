@@ -8,7 +8,8 @@
 //! - `NoEnvironment` (feature `store`) answers a session of the store in tests without plugins.
 //! - [`write_volume`] and [`write_claim`] change an object as the API server does.
 //! - `Authority` (feature `certificates`) signs certificates of servers and clients.
-//! - `policy` (feature `policy`) makes a policy of a native matcher; the kit has several matchers.
+//! - `policy` (feature `policy`) makes a policy of a native matcher; the kit has several matchers; `reclaim_rule` and
+//!   `ByLabel` do so for reclaimers.
 //! - `poll` (feature `waiting`) waits for state that no event reports.
 //! - [`Choices`] and [`check_all`] make random tests that their seed repeats.
 //! - [`Logged`] captures log lines, [`allow_files`] raises the limit of open files, [`resident_kib`] and
@@ -29,13 +30,15 @@ mod memory;
 mod objects;
 mod percentiles;
 mod random;
+#[cfg(feature = "policy")]
+mod reclaimers;
 #[cfg(feature = "waiting")]
 mod waiting;
 pub mod words;
 mod writes;
 
 #[cfg(feature = "api")]
-pub use api::{Change, Fault, Faults, InMemoryApi, Objects, VOLUME_PROTECTION};
+pub use api::{Change, Fault, Faults, InMemoryApi, NOW, Objects, VOLUME_PROTECTION};
 #[cfg(feature = "certificates")]
 pub use authority::Authority;
 #[cfg(feature = "store")]
@@ -48,6 +51,8 @@ pub use memory::{peak_kib, resident_kib};
 pub use objects::{claim, class, gib, plugin, volume};
 pub use percentiles::percentiles;
 pub use random::{Choices, check_all, number_from_env, seeded_runner};
+#[cfg(feature = "policy")]
+pub use reclaimers::{ByLabel, KEEP, keeps_labelled, reclaim_rule};
 #[cfg(feature = "waiting")]
 pub use waiting::poll;
 pub use writes::{write_claim, write_volume};

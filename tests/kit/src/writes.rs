@@ -26,6 +26,7 @@ pub fn write_volume(volume: &mut Volume, action: &Action) {
             }
             set(&mut volume.annotations.migrated_to, migrated_to);
         }
+        Action::SetReclaimPolicy { policy, .. } => volume.policy = *policy,
         Action::UnbindVolume { clear, .. } => match clear {
             Clear::Whole => {
                 volume.claim_ref = None;

@@ -7,7 +7,6 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, bail};
 use bindery_host::Limits;
-use bindery_policy::Matcher as _;
 use serde_json::Value;
 use wit_component::ComponentEncoder;
 

@@ -22,7 +22,8 @@ pub(crate) struct Case {
     pub(crate) title: String,
     #[serde(default)]
     pub(crate) settings: Map<String, Value>,
-    /// The manifest of the claim.
+    /// The manifest of the claim. Without it a reclaimer is told that nothing is known of the claim.
+    #[serde(default)]
     pub(crate) claim: Value,
     /// The manifest of its namespace; without it the namespace has no labels.
     #[serde(default)]
@@ -33,6 +34,9 @@ pub(crate) struct Case {
     /// The manifests of free volumes that fit the claim.
     #[serde(default)]
     pub(crate) volumes: Vec<Value>,
+    /// The manifest of the volume whose claim is gone, for a reclaimer.
+    #[serde(default)]
+    pub(crate) volume: Value,
     #[serde(default)]
     pub(crate) expect: Option<Answer>,
 }
@@ -60,6 +64,33 @@ pub(crate) enum Answer {
         /// Each volume by its name.
         volumes: BTreeMap<String, Verdict>,
     },
+    /// What becomes of the volume.
+    #[serde(untagged)]
+    Reclaimed {
+        /// What the reclaimer says.
+        fate: Fate,
+        /// The name of its reason; none for `byPolicy`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+}
+
+/// What a reclaimer says about a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Fate {
+    /// It leaves the volume to its reclaim policy.
+    ByPolicy,
+    /// It is kept.
+    Keep,
+    /// It is deleted.
+    Delete,
+    /// It is deleted after this number of seconds.
+    DeleteAfter(u64),
+    /// It is scrubbed and offered again.
+    Recycle,
+    /// It is offered again with its data.
+    OfferAgain,
 }
 
 /// What a policy says about a volume.

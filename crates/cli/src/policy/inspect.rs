@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use bindery_core::{ClaimFact, VolumeFact};
-use bindery_policy::{Matcher, Metadata};
+use bindery_host::ComponentPolicy;
+use bindery_policy::Metadata;
 
 use super::module::ModuleArgument;
 use crate::output;
@@ -22,25 +23,38 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let path = arguments.module.path()?;
     let size = fs::metadata(&path).with_context(|| format!("{} cannot be read", path.display()))?.len();
-    let matcher = arguments.module.load()?;
-    output::print(&text(&matcher, &format!("{}, {size} bytes", path.display()))?)?;
+    let policy = arguments.module.load()?;
+    output::print(&text(&policy, &format!("{}, {size} bytes", path.display()))?)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Everything about a policy, for people.
-fn text(matcher: &dyn Matcher, module: &str) -> Result<String> {
-    let metadata = matcher.metadata();
+fn text(policy: &ComponentPolicy, module: &str) -> Result<String> {
+    let metadata = policy.metadata();
     let mut text = format!("{} {}: {}\n", metadata.name, metadata.version, metadata.description);
     writeln!(text, "module:  {module}")?;
-    writeln!(text, "digest:  {}", matcher.digest())?;
+    writeln!(text, "digest:  {}", policy.digest())?;
     let scores = if metadata.scores { ", and scores them" } else { "" };
-    writeln!(text, "world:   matcher: it rejects volumes that could be newly given to a claim{scores}")?;
-    let claim = metadata.claim_facts.iter().map(claim_fact);
-    text += &list("reads of the claim", ["the request".to_owned()].into_iter().chain(claim));
+    let (world, claim, request, reasons) = match policy {
+        ComponentPolicy::Matcher(_) => (
+            format!("matcher: it rejects volumes that could be newly given to a claim{scores}"),
+            "reads of the claim",
+            Some("the request".to_owned()),
+            "rejects volumes for these reasons",
+        ),
+        ComponentPolicy::Reclaimer(_) => (
+            "reclaimer: it says what becomes of volumes whose claims are gone".to_owned(),
+            "reads of the claim, as it was last seen",
+            None,
+            "gives these reasons",
+        ),
+    };
+    writeln!(text, "world:   {world}")?;
+    text += &list(claim, request.into_iter().chain(metadata.claim_facts.iter().map(claim_fact)));
     let columns = metadata.columns.iter().map(volume_fact);
     text += &list("reads of each volume", ["the capacity".to_owned()].into_iter().chain(columns));
-    let reasons = metadata.reasons.iter().map(|reason| format!("{}: {}", reason.name, reason.text));
-    text += &list("rejects volumes for these reasons", reasons);
+    let sentences = metadata.reasons.iter().map(|reason| format!("{}: {}", reason.name, reason.text));
+    text += &list(reasons, sentences);
     text += &list("never sees", unseen(metadata).into_iter());
     writeln!(text, "\nschema of the settings:\n{}", metadata.settings_schema.trim_end())?;
     Ok(text)
@@ -73,6 +87,7 @@ fn volume_fact(fact: &VolumeFact) -> String {
         VolumeFact::Source => "the kind of its source".to_owned(),
         VolumeFact::Driver => "the CSI driver".to_owned(),
         VolumeFact::ReclaimPolicy => "the reclaim policy".to_owned(),
+        VolumeFact::PhaseTransition => "the time of the last change of its phase".to_owned(),
     }
 }
 

@@ -7,23 +7,79 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use bindery_core::Volume;
-use bindery_policy::{self as policy, ClaimView, Matcher, candidates, check_settings, rejection};
+use bindery_host::ComponentPolicy;
+use bindery_policy::{
+    self as policy, ClaimView, Judged, Matcher, Metadata, Reclaimer, Wish, candidates, check_settings,
+    rejection,
+};
 use serde_json::Value;
 
-use super::cases::{Answer, Case, Verdict};
-use super::shown::Shown;
+use super::cases::{Answer, Case, Fate, Verdict};
+use super::shown::{self, Shown};
 
 /// Most volumes that a policy is asked about in one call, as in the contract.
 const ROWS_MAX: usize = 512;
 
-/// What a policy says in a case. An error names what the policy did wrong.
-pub(crate) fn answer(matcher: &dyn Matcher, case: &Case) -> Result<Answer> {
-    if let Err(why) = check_settings(matcher, &case.settings)? {
-        return Ok(Answer::Refused(why));
+/// A policy that is held against cases.
+#[derive(Clone, Copy)]
+pub(crate) enum Tested<'a> {
+    Matcher(&'a dyn Matcher),
+    Reclaimer(&'a dyn Reclaimer),
+}
+
+impl<'a> From<&'a ComponentPolicy> for Tested<'a> {
+    fn from(policy: &'a ComponentPolicy) -> Self {
+        match policy {
+            ComponentPolicy::Matcher(matcher) => Self::Matcher(matcher),
+            ComponentPolicy::Reclaimer(reclaimer) => Self::Reclaimer(reclaimer),
+        }
     }
-    let settings = Value::Object(case.settings.clone()).to_string();
+}
+
+impl Tested<'_> {
+    pub(crate) fn metadata(&self) -> &Metadata {
+        match self {
+            Self::Matcher(matcher) => matcher.metadata(),
+            Self::Reclaimer(reclaimer) => reclaimer.metadata(),
+        }
+    }
+
+    /// What the policy says in a case. An error names what the policy did wrong.
+    pub(crate) fn answer(self, case: &Case) -> Result<Answer> {
+        let checked = check_settings(self.metadata(), &case.settings, |settings| match self {
+            Self::Matcher(matcher) => matcher.check(settings),
+            Self::Reclaimer(reclaimer) => reclaimer.check(settings),
+        })?;
+        if let Err(why) = checked {
+            return Ok(Answer::Refused(why));
+        }
+        let settings = Value::Object(case.settings.clone()).to_string();
+        match self {
+            Self::Matcher(matcher) => judged(matcher, &settings, case),
+            Self::Reclaimer(reclaimer) => reclaimed(reclaimer, &settings, case),
+        }
+    }
+}
+
+fn reclaimed(reclaimer: &dyn Reclaimer, settings: &str, case: &Case) -> Result<Answer> {
+    let metadata = reclaimer.metadata();
+    let Judged { wish, reason } =
+        reclaimer.judge(settings, &shown::released(metadata, case)?)?.check(metadata)?;
+    let fate = match wish {
+        Wish::ByPolicy => return Ok(Answer::Reclaimed { fate: Fate::ByPolicy, reason: None }),
+        Wish::Keep => Fate::Keep,
+        Wish::Delete => Fate::Delete,
+        Wish::DeleteAfter(seconds) => Fate::DeleteAfter(seconds),
+        Wish::Recycle => Fate::Recycle,
+        Wish::OfferAgain => Fate::OfferAgain,
+    };
+    let reason = metadata.reasons.get(reason as usize).map(|reason| reason.name.to_string());
+    Ok(Answer::Reclaimed { fate, reason })
+}
+
+fn judged(matcher: &dyn Matcher, settings: &str, case: &Case) -> Result<Answer> {
     let Shown { claim, volumes } = Shown::new(matcher.metadata(), case)?;
-    let asked = Asked { matcher, settings: &settings, claim: &claim };
+    let asked = Asked { matcher, settings, claim: &claim };
     let whole = asked.verdicts(&volumes, ROWS_MAX)?;
     let mut shuffled = volumes.clone();
     shuffled.sort_by_key(|volume| {

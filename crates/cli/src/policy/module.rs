@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use bindery_host::{ComponentMatcher, Limits, LoadError, Options, PolicyHost};
+use bindery_host::{ComponentPolicy, Limits, LoadError, Options, PolicyHost};
 use bindery_policy::is_name;
 
 use crate::engine::CacheArgument;
@@ -43,7 +43,7 @@ impl ModuleArgument {
     }
 
     /// Loads the policy.
-    pub(crate) fn load(&self) -> Result<ComponentMatcher> {
+    pub(crate) fn load(&self) -> Result<ComponentPolicy> {
         load(&host(&self.cache)?, &self.path()?, Limits::policy().unhurried())
     }
 }
@@ -55,7 +55,7 @@ pub(crate) fn host(cache: &CacheArgument) -> Result<PolicyHost> {
 }
 
 /// Loads a policy from a file.
-pub(crate) fn load(host: &PolicyHost, path: &Path, limits: Limits) -> Result<ComponentMatcher> {
+pub(crate) fn load(host: &PolicyHost, path: &Path, limits: Limits) -> Result<ComponentPolicy> {
     // Reading a pipe or a device may never end.
     if path.exists() && !path.is_file() {
         bail!("{} is not a regular file; name a component's file, or {BUILTIN}NAME", path.display());

@@ -7,10 +7,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use bindery_policy::{Matcher, SettingsSchema};
+use bindery_policy::{Metadata, SettingsSchema};
 
 use super::cases::{self, Answer, Case, File, Verdict};
-use super::{judge, module};
+use super::judge::Tested;
+use super::module;
 use crate::output;
 
 /// Hold a policy against cases.
@@ -34,8 +35,8 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let beside = [cases::folder_beside(&arguments.module.path()?)];
     let files = cases::read(if arguments.cases.is_empty() { &beside } else { &arguments.cases })?;
-    let matcher = arguments.module.load()?;
-    let report = Report::new(&matcher, &files)?;
+    let policy = arguments.module.load()?;
+    let report = Report::new(Tested::from(&policy), &files)?;
     if arguments.update {
         for (file, answers) in files.iter().zip(&report.answers) {
             fs::write(&file.path, file.updated(answers)?)
@@ -55,14 +56,14 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(matcher: &dyn Matcher, files: &[File]) -> Result<Self> {
+    pub(super) fn new(policy: Tested<'_>, files: &[File]) -> Result<Self> {
         let mut report = Self { text: String::new(), failed: 0, answers: Vec::new() };
         let mut reached = Reached::default();
         for file in files {
             let mut answers = Vec::new();
             for (line, case) in &file.cases {
                 let place = format!("{}:{line}: {}", file.path.display(), case.title);
-                let answer = judge::answer(matcher, case).with_context(|| place.clone())?;
+                let answer = policy.answer(case).with_context(|| place.clone())?;
                 let differences = differences(case.expect.as_ref(), &answer);
                 writeln!(
                     report.text,
@@ -79,7 +80,7 @@ impl Report {
             report.answers.push(answers);
         }
         let count: usize = report.answers.iter().map(Vec::len).sum();
-        report.text += &reached.missing(matcher)?;
+        report.text += &reached.missing(policy.metadata())?;
         writeln!(report.text, "{} of {count} cases passed", count - report.failed)?;
         Ok(report)
     }
@@ -95,6 +96,9 @@ struct Reached {
 impl Reached {
     fn add(&mut self, case: &Case, answer: &Answer) {
         self.settings.extend(case.settings.keys().cloned());
+        if let Answer::Reclaimed { reason, .. } = answer {
+            self.reasons.extend(reason.clone());
+        }
         let Answer::Judged { volumes, .. } = answer else { return };
         self.reasons.extend(volumes.values().filter_map(|verdict| match verdict {
             Verdict::Rejected(reason) => Some(reason.clone()),
@@ -103,15 +107,14 @@ impl Reached {
     }
 
     /// A line for the reasons and one for the settings that no case reaches.
-    fn missing(&self, matcher: &dyn Matcher) -> Result<String> {
-        let metadata = matcher.metadata();
+    fn missing(&self, metadata: &Metadata) -> Result<String> {
         let schema = SettingsSchema::parse(&metadata.settings_schema).map_err(anyhow::Error::msg)?;
         let reasons = metadata.reasons.iter().map(|reason| &*reason.name);
         let line = |what: &str, missing: Vec<&str>| match missing.as_slice() {
             [] => String::new(),
             _ => format!("no case {what} {}\n", missing.join(", ")),
         };
-        Ok(line("rejects a volume for", reasons.filter(|name| !self.reasons.contains(*name)).collect())
+        Ok(line("gives the reason", reasons.filter(|name| !self.reasons.contains(*name)).collect())
             + &line("sets", schema.names().filter(|name| !self.settings.contains(*name)).collect()))
     }
 }

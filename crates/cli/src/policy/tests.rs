@@ -8,6 +8,7 @@ use bindery_policy::{
 };
 
 use super::cases::{self, File};
+use super::judge::Tested;
 use super::test::Report;
 
 const ZONES: &str = "\
@@ -97,7 +98,7 @@ fn file(text: &str) -> File {
 }
 
 fn report(matcher: &SameZone, text: &str) -> anyhow::Result<Report> {
-    Report::new(matcher, &[file(text)])
+    Report::new(Tested::Matcher(matcher), &[file(text)])
 }
 
 #[test]
@@ -107,7 +108,7 @@ fn cases_that_hold_pass_and_what_none_reaches_is_listed() {
         report.text,
         "ok     f:2: a claim with a zone gets the smallest volume of it\n\
          ok     f:23: settings that do not fit are refused\n\
-         no case rejects a volume for full\n\
+         no case gives the reason full\n\
          no case sets other\n\
          2 of 2 cases passed\n"
     );
@@ -161,7 +162,8 @@ fn updated_cases_pass_and_keep_what_people_wrote() {
     let matcher = SameZone::allowing();
     let update = |text: &str| {
         let file = file(text);
-        file.updated(&Report::new(&matcher, std::slice::from_ref(&file)).unwrap().answers[0]).unwrap()
+        file.updated(&Report::new(Tested::Matcher(&matcher), std::slice::from_ref(&file)).unwrap().answers[0])
+            .unwrap()
     };
     assert_eq!(update(ZONES), ZONES);
     let (first, second) = ZONES.split_once("expect:").unwrap();
@@ -189,7 +191,7 @@ fn a_case_that_cannot_be_read_or_asked_is_told_with_its_place() {
     ] {
         let text = ZONES.replace(from, to);
         let failed = File::parse(PathBuf::from("f"), text)
-            .and_then(|file| Report::new(&SameZone::allowing(), &[file]).map(|_| ()));
+            .and_then(|file| Report::new(Tested::Matcher(&SameZone::allowing()), &[file]).map(|_| ()));
         let error = format!("{:#}", failed.unwrap_err());
         assert!(error.contains(why), "{error}");
     }

@@ -38,6 +38,14 @@ since_0_2! {
                 plain: Allowed;
                 fields: Rejected = cluster::Rejection { policy, reason };
             }
+            bindery_core::Fate = cluster::Fate {
+                plain: ByPolicy, Keep, Delete, Recycle, OfferAgain;
+                value: KeepFor;
+            }
+        }
+        use bindery_core::ReclaimVerdict;
+        records! {
+            cluster::ReclaimVerdict { fate, policy, reason }
         }
     } else {}
 }

@@ -67,6 +67,7 @@ variants! {
             UnbindVolume = actions::UnbindVolume { volume, clear },
             CreateVolume = actions::CreateVolume { claim, name, class, plugin },
             CallPlugin = actions::CallPlugin { plugin, operation };
+        newer: SetReclaimPolicy = actions::SetReclaimPolicy { volume, policy };
     }
     EventKind = events::EventKind {
         plain: NoVolumeFits, WaitForFirstConsumer, ClaimLostReference, UnknownReclaimPolicy, VolumeRecycled;
@@ -76,7 +77,8 @@ variants! {
         field: ClaimModeMismatch(volume), VolumeModeMismatch(claim);
         fields: ClaimMismatch = events::ClaimMismatch { volume, mismatch },
             ProvisioningSucceeded = events::Provisioned { volume, plugin };
-        newer: VolumeRejected = events::VolumeRejected { volume, policy, reason } => NoVolumeFits;
+        newer: VolumeRejected = events::VolumeRejected { volume, policy, reason },
+            ReclaimPolicySet = events::ReclaimPolicySet { to, policy, reason };
     }
     Point = actions::Point {
         plain: Start, Annotated, Provisioned, Deleted, FinalizerRemoved, Recycled;

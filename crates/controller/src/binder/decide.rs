@@ -179,9 +179,7 @@ impl<P: Port> Binder<P> {
             Subject::SyncClaim(claim) => facts_of_claim(claim, &exchanges),
             _ => facts_of(&exchanges),
         };
-        if let Subject::SyncClaim(claim) = &request.subject {
-            facts.extend(self.decider.policies.facts(claim));
-        }
+        facts.extend(self.decider.policies.facts(request));
         if chosen(&decision).is_none() {
             facts.extend(in_flight.map(Fact::Reservation));
         }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use bindery_core::{Claim, EngineFault, Request, Stop, Subject, Verdict, Volume};
-use bindery_policy::{Chain, Kept, Rounds, Surroundings};
+use bindery_core::{Claim, EngineFault, Request, Stop, Subject, Text, Timestamp, Verdict, Volume};
+use bindery_policy::{Chain, FormerClaim, Kept, Reclaimed, Rounds, Surroundings};
 use bindery_store::{Fact, Store};
 use tokio::sync::Semaphore;
 
@@ -33,11 +33,48 @@ impl Policies {
         (!self.chain.is_empty() && !claim.annotations.bind_completed).then_some(claim)
     }
 
-    /// What a decision about the claim rests on beside the answers to its engine's questions.
-    pub(crate) fn facts(&self, claim: &Claim) -> impl Iterator<Item = Fact> {
-        let namespace = Fact::Namespace(claim.key.namespace.clone());
-        let class = Fact::Class(claim.class.clone().unwrap_or_default());
-        [namespace, class].into_iter().filter(|_| !self.chain.is_empty())
+    /// The volume of a request that reclaimers are asked about; `None` if there is none or no reclaimer.
+    pub(super) fn volume<'a>(&self, request: &'a Request) -> Option<&'a Volume> {
+        match &request.subject {
+            Subject::SyncVolume(volume) if !self.chain.reclaimers().is_empty() => Some(volume),
+            _ => None,
+        }
+    }
+
+    /// What becomes of a volume whose claim is gone, as the store has both now.
+    pub(super) fn reclaimed(
+        &self,
+        store: &Store,
+        volume: &Volume,
+        now: Timestamp,
+        rounds: &mut Rounds,
+    ) -> Result<Reclaimed, Stop> {
+        let last = volume.claim_ref.as_ref().and_then(|claim_ref| {
+            let claim = store.last_claim(claim_ref);
+            let around = around(store, &claim_ref.namespace, &volume.class);
+            FormerClaim::of_volume(&self.chain, volume, claim.as_deref(), &around)
+        });
+        self.chain.reclaimed(volume, last.as_ref(), now, rounds)
+    }
+
+    /// Whether reclaimers are loaded.
+    pub(crate) fn reclaims(&self) -> bool {
+        !self.chain.reclaimers().is_empty()
+    }
+
+    /// What a decision rests on beside the answers to its engine's questions.
+    pub(crate) fn facts(&self, request: &Request) -> Vec<Fact> {
+        match &request.subject {
+            Subject::SyncClaim(claim) if !self.chain.is_empty() => {
+                let namespace = Fact::Namespace(claim.key.namespace.clone());
+                vec![namespace, Fact::Class(claim.class.clone().unwrap_or_default())]
+            }
+            Subject::SyncVolume(volume) if self.reclaims() => {
+                let claim_ref = volume.claim_ref.iter();
+                claim_ref.map(|claim_ref| Fact::Namespace(claim_ref.namespace.clone())).collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// Asks the matchers what a try has left open.
@@ -74,10 +111,17 @@ impl Policies {
         volume: &Volume,
         rounds: &mut Rounds,
     ) -> Result<Verdict, Stop> {
-        let around = Surroundings {
-            namespace: store.namespace_labels(&claim.key.namespace),
-            class: store.class(claim.class_or_empty()),
-        };
+        let around = around(store, &claim.key.namespace, claim.class_or_empty());
         self.chain.verdict(claim, volume, &around, &self.kept, rounds)
     }
+}
+
+/// What is to be noted on the volume of a claim for reclaimers; `None` for nothing.
+pub(crate) fn note(chain: &Chain, store: &Store, claim: &Claim) -> Option<Text> {
+    chain.note(claim, &around(store, &claim.key.namespace, claim.class_or_empty()))
+}
+
+/// What policies may read beside a claim.
+fn around(store: &Store, namespace: &str, class: &str) -> Surroundings {
+    Surroundings { namespace: store.namespace_labels(namespace), class: store.class(class) }
 }

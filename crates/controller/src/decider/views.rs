@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bindery_core::guard::View;
+use bindery_core::guard::{Reclaim, View};
 use bindery_core::{
     Claim, ClaimKey, Class, Lookup, Migration, OperationKind, OperationState, Plugin, PluginMatch,
-    PluginOperation, Source, Stop, Text, Uid, Verdict, Volume,
+    PluginOperation, Source, Stop, Text, Timestamp, Uid, Verdict, Volume,
 };
-use bindery_policy::Rounds;
+use bindery_policy::{Reclaimed, Rounds};
 use bindery_store::{Environment, Store};
 
 use super::Policies;
@@ -23,6 +23,7 @@ pub(super) struct GuardView<'a> {
     pub(super) policies: &'a Policies,
     pub(super) proofs: &'a Proofs,
     pub(super) offer_again: bool,
+    pub(super) now: Timestamp,
 }
 
 /// The live reads and the verdicts of policies for the guard in one decision.
@@ -67,6 +68,18 @@ impl View for GuardView<'_> {
 
     fn allows_offer_again(&self) -> bool {
         self.offer_again
+    }
+
+    fn reclaim(&self, volume: &Volume) -> Result<Option<Reclaim>, String> {
+        if !self.policies.reclaims() {
+            return Ok(Some(Reclaim::default()));
+        }
+        let mut rounds = self.proofs.rounds.borrow_mut();
+        match self.policies.reclaimed(self.store, volume, self.now, &mut rounds) {
+            Ok(Reclaimed { verdict, is_allowed }) => Ok(Some(Reclaim { fate: verdict.fate, is_allowed })),
+            Err(Stop::Judge) => Ok(None),
+            Err(stop) => Err(stop.to_string()),
+        }
     }
 
     fn verdict(&self, claim: &Claim, volume: &Volume) -> Result<Option<Verdict>, String> {

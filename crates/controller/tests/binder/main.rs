@@ -8,6 +8,7 @@ mod observing;
 mod operating;
 mod policies;
 mod proving;
+mod reclaiming;
 mod reviewing;
 mod syncing;
 mod wakes;

@@ -109,6 +109,7 @@ fn apply_to_volume(volume: &mut Volume, action: &Action) {
             edit_finalizer(volume, FINALIZER_IN_TREE, *in_tree_finalizer);
             edit_finalizer(volume, FINALIZER_EXTERNAL, *external_finalizer);
         }
+        Action::SetReclaimPolicy { policy, .. } => volume.policy = *policy,
         Action::UnbindVolume { clear: Clear::Whole, .. } => {
             volume.claim_ref = None;
             volume.annotations.bound_by_controller = false;

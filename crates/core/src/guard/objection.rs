@@ -71,7 +71,7 @@ pub enum ObjectName {
     Volume(Text),
 }
 
-/// The guarantees G1 to G10, as in the table of ARCHITECTURE.md.
+/// The guarantees G1 to G11, as in the table of ARCHITECTURE.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Guarantee {
     /// No action breaks a complete pair, overwrites a UID, or changes a volumeName.
@@ -94,6 +94,8 @@ pub enum Guarantee {
     G9,
     /// A free volume is newly given to a claim only where every policy that applies allows it.
     G10,
+    /// A reclaimer only makes a volume safer than its own reclaim policy does, unless its document allows more.
+    G11,
 }
 
 macro_rules! breaches {
@@ -209,6 +211,11 @@ breaches! {
         "call only the operation's own plugin, at its point, on a fresh read";
     /// A policy rejects the volume.
     PolicyRejects = G10 "policy-rejects", "choose a volume that the policies of the claim allow";
+    /// A reclaimer keeps the volume, and its reclaim policy would delete or scrub it.
+    VolumeKept = G11 "volume-kept", "set the reclaim policy that the reclaimer wants first";
+    /// The reclaim policy may not become that.
+    ReclaimPolicyWrong = G11 "reclaim-policy-wrong",
+        "set only the reclaim policy that a reclaimer wants, and that the volume had or the document allows";
 }
 
 impl fmt::Display for ObjectName {

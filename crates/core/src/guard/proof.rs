@@ -62,7 +62,8 @@ impl<'a> StepCheck<'a> {
     /// policy Delete, and unbinds any other.
     pub(super) fn releasable(&self, volume: &Volume) -> Result<(), Objection> {
         match self.former_claim(volume)? {
-            FormerClaim::Gone => Ok(()),
+            FormerClaim::Gone => self.not_kept(volume),
+            // Its claim never used it, so no reclaimer is asked.
             FormerClaim::Elsewhere if is_surplus(volume) => Ok(()),
             FormerClaim::Elsewhere => self.refuse_volume(Breach::VolumePhaseWrong, volume, NOT_SURPLUS),
         }
@@ -71,12 +72,13 @@ impl<'a> StepCheck<'a> {
     /// Whether a released volume may be deleted or recycled: no claim uses it. For a volume that is already
     /// Released or Failed, upstream looks its claim up in the cache alone (`syncVolume`). So it
     /// reclaims the volume of a claim that the cache has not seen yet and that may have another volume. Here
-    /// such a volume is recycled, but deleted only if it is surplus.
+    /// such a volume is recycled, but deleted only if it is surplus. A reclaimer may keep it (G11).
     pub(super) fn reclaimable(&self, volume: &Volume, kind: OperationKind) -> Result<(), Objection> {
-        if self.former_claim(volume)? == FormerClaim::Gone
-            || kind != OperationKind::Delete
-            || is_surplus(volume)
-        {
+        let former_claim = self.former_claim(volume)?;
+        if former_claim == FormerClaim::Gone {
+            return self.not_kept(volume);
+        }
+        if kind != OperationKind::Delete || is_surplus(volume) {
             return Ok(());
         }
         let uid = volume.claim_ref.as_ref().and_then(|claim_ref| claim_ref.uid.as_ref());

@@ -78,6 +78,7 @@ impl Sum {
             | Action::AnnotateClaim { .. }
             | Action::RemoveSelectedNode { .. }
             | Action::AnnotateVolume { .. }
+            | Action::SetReclaimPolicy { .. }
             | Action::UnbindVolume { .. }
             | Action::DeleteVolume { .. } => {}
         }
@@ -96,6 +97,7 @@ impl Sum {
             | EventKind::Unreadable(text) => self.text(text),
             EventKind::ProvisioningSucceeded { volume, plugin } => self.texts([volume, plugin]),
             EventKind::VolumeRejected { volume, policy, reason } => self.texts([volume, policy, reason]),
+            EventKind::ReclaimPolicySet { policy, reason, .. } => self.texts([policy, reason]),
             EventKind::WaitForPodScheduled(pods) | EventKind::RecycleWaitsForPods(pods) => self.texts(pods),
             EventKind::ProvisioningFailed(failure) | EventKind::ProvisioningCleanupFailed(failure) => {
                 self.failure(failure);

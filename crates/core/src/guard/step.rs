@@ -32,6 +32,7 @@ impl<'a> StepCheck<'a> {
             Action::AnnotateVolume { volume, migrated_to, in_tree_finalizer, external_finalizer } => {
                 self.annotate_volume(volume, migrated_to, *in_tree_finalizer, *external_finalizer)
             }
+            Action::SetReclaimPolicy { volume, policy } => self.reclaim_policy(volume, *policy),
             Action::UnbindVolume { volume, clear } => self.unbind(volume, *clear),
             Action::CreateVolume { claim, name, class, plugin } => self.create(claim, name, class, plugin),
             Action::DeleteVolume { volume } => self.delete(volume),
@@ -57,6 +58,7 @@ impl<'a> StepCheck<'a> {
             Action::ReserveVolume { volume, .. }
             | Action::SetVolumePhase { volume, .. }
             | Action::AnnotateVolume { volume, .. }
+            | Action::SetReclaimPolicy { volume, .. }
             | Action::UnbindVolume { volume, .. }
             | Action::DeleteVolume { volume } => {
                 if let Ok(before) = self.volume(volume) {

@@ -4,7 +4,7 @@ use super::proof::{FormerClaim, is_surplus};
 use super::step::StepCheck;
 use super::{Breach, Objection};
 use crate::{
-    Claim, Clear, Edit, FINALIZER_EXTERNAL, FINALIZER_IN_TREE, FinalizerEdit, IN_TREE_PREFIX, Message,
+    Claim, Clear, Edit, FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Fate, FinalizerEdit, IN_TREE_PREFIX, Message,
     Migration, OperationKind, Point, ReclaimPolicy, Text, Volume, VolumePhase, VolumeTarget,
 };
 
@@ -215,6 +215,10 @@ impl StepCheck<'_> {
     }
 
     fn may_offer_again(&self, volume: &Volume) -> Result<(), Objection> {
+        let reclaim = self.reclaim_of(volume)?;
+        if reclaim.fate == Fate::OfferAgain && reclaim.is_allowed && !volume.deleting {
+            return Ok(());
+        }
         let sentence = if !self.case.view.allows_offer_again() {
             "its claim is gone and the next one would see its data"
         } else if volume.phase != VolumePhase::Released || volume.deleting {

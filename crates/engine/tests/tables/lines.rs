@@ -87,6 +87,9 @@ fn action(action: &Action) -> String {
             finalizer("in-tree", *in_tree_finalizer),
             finalizer("external", *external_finalizer)
         ),
+        Action::SetReclaimPolicy { volume, policy } => {
+            format!("policy of {}: {}", volume.name, policy.name())
+        }
         Action::UnbindVolume { volume, clear } => format!("unbind {} {clear:?}", volume.name),
         Action::CreateVolume { name, class, plugin, .. } => {
             format!("create {name} class={class} plugin={plugin}")

@@ -193,6 +193,10 @@ impl cluster::Host for Call {
             fn get_verdict(&mut self, volume: String) -> Result<cluster::Verdict> {
                 answer(self.cluster().verdict(argument(volume)?))
             }
+
+            fn get_reclaim(&mut self, volume: String) -> Result<cluster::ReclaimVerdict> {
+                answer(self.cluster().reclaim(argument(volume)?))
+            }
         } else {}
     }
 }

@@ -41,7 +41,7 @@ mod tests {
     use bindery_core::{
         AccessModes, Action, Claim, ClaimKey, Class, Decision, Event, Finding, Lookup, Migration,
         NEAREST_MAX, OperationState, Outcome, Page, Plugin, PluginMatch, Pod, Progress, Quantity, Query,
-        Reason, Step, Subject, Tally, Text, Verdict, Volume, VolumeTarget,
+        Reason, ReclaimVerdict, Step, Subject, Tally, Text, Verdict, Volume, VolumeTarget,
     };
 
     use super::bindings::bindery::policy::types;
@@ -82,6 +82,7 @@ mod tests {
         crosses::<Vec<Tally>>();
         crosses::<Query>();
         crosses::<Verdict>();
+        crosses::<ReclaimVerdict>();
         crosses::<Event>();
         crosses::<Decision>();
     }

@@ -8,7 +8,7 @@ use bindery_core::{
 };
 use serde::Deserialize;
 
-use super::fields::{Amount, Presence, nullable};
+use super::fields::{Amount, Presence, Time, nullable};
 use super::meta::Meta;
 use super::{access_modes, facts, quantity, volume_mode};
 use crate::request::is_name;
@@ -26,10 +26,14 @@ pub(super) struct PersistentVolume {
 }
 
 #[derive(Clone, PartialEq, Deserialize, prost::Message)]
+#[serde(rename_all = "camelCase")]
 struct Status {
     #[serde(default)]
     #[prost(string, optional, tag = "1")]
     phase: Option<String>,
+    #[serde(default)]
+    #[prost(message, optional, tag = "4")]
+    last_phase_transition_time: Option<Time>,
 }
 
 #[derive(Clone, PartialEq, Deserialize, prost::Message)]
@@ -193,7 +197,7 @@ source! {
 
 pub(super) fn decode(volume: PersistentVolume, declared: &Declared) -> Result<Volume, String> {
     let PersistentVolume { metadata: mut meta, spec, status } = volume;
-    let facts = facts(&declared.volumes, |fact| fact_of(fact, &meta, &spec));
+    let facts = facts(&declared.volumes, |fact| fact_of(fact, &meta, &spec, status.as_ref()));
     Ok(Volume {
         facts,
         uid: Uid(meta.uid.as_str().into()),
@@ -207,7 +211,8 @@ pub(super) fn decode(volume: PersistentVolume, declared: &Declared) -> Result<Vo
         mode: volume_mode(spec.volume_mode.as_deref())?,
         attributes_class: spec.volume_attributes_class_name.map(Text::from),
         claim_ref: spec.claim_ref.map(claim_ref).transpose()?,
-        policy: policy(spec.persistent_volume_reclaim_policy.as_deref()),
+        // The API server sets a policy on every volume. An unknown one makes the volume Failed.
+        policy: ReclaimPolicy::of_name(spec.persistent_volume_reclaim_policy.as_deref().unwrap_or_default()),
         node_affinity: spec.node_affinity.is_some_and(|affinity| affinity.required.is_some()),
         phase: phase(status.and_then(|status| status.phase).as_deref())?,
         labels: meta.take_labels(),
@@ -217,7 +222,7 @@ pub(super) fn decode(volume: PersistentVolume, declared: &Declared) -> Result<Vo
 }
 
 /// A declared fact that no field of [`Volume`] has.
-fn fact_of(fact: &VolumeFact, meta: &Meta, spec: &Spec) -> Option<Text> {
+fn fact_of(fact: &VolumeFact, meta: &Meta, spec: &Spec, status: Option<&Status>) -> Option<Text> {
     match fact {
         VolumeFact::Annotation(key) => meta.annotation(key),
         VolumeFact::Topology(key) => {
@@ -227,6 +232,10 @@ fn fact_of(fact: &VolumeFact, meta: &Meta, spec: &Spec) -> Option<Text> {
             values.all(|value| value == Some(first)).then(|| first.into())
         }
         VolumeFact::Driver => spec.source.csi.as_ref().map(|csi| csi.driver.as_str().into()),
+        VolumeFact::PhaseTransition => {
+            let time = status?.last_phase_transition_time.as_ref()?;
+            Some(time.seconds.to_string().into())
+        }
         VolumeFact::Label(_) | VolumeFact::ClassName | VolumeFact::Source | VolumeFact::ReclaimPolicy => None,
     }
 }
@@ -265,16 +274,6 @@ fn annotations(meta: &Meta) -> VolumeAnnotations {
         pre_resize_capacity: meta
             .annotation(crate::keys::PRE_RESIZE_CAPACITY)
             .and_then(|text| Quantity::parse(&text).ok()),
-    }
-}
-
-/// The API server sets a policy on every volume. An unknown one makes the volume Failed.
-fn policy(name: Option<&str>) -> ReclaimPolicy {
-    match name {
-        Some("Retain") => ReclaimPolicy::Retain,
-        Some("Delete") => ReclaimPolicy::Delete,
-        Some("Recycle") => ReclaimPolicy::Recycle,
-        _ => ReclaimPolicy::Unknown,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bindery_core::{Claim, ClaimKey, Lookup, Source, Volume};
+use bindery_core::{Claim, ClaimKey, ClaimRef, Lookup, Source, Uid, Volume};
 
 use super::State;
 use crate::cached::{Cached, ListNumber};
@@ -23,7 +23,9 @@ impl State {
                 change.regression = change.regression.take().or_else(|| cached.regression(&observed));
             }
             let changed = Changed { authors, ..cached.observe(observed, list) };
-            return change.push(ObjectChange::Claim(key, changed));
+            let change_of_claim = ObjectChange::Claim(key, changed);
+            self.keep_last_claim(&change_of_claim);
+            return change.push(change_of_claim);
         }
         let key = match &observed {
             // The object's own texts, so that the delivery's can go.
@@ -36,7 +38,37 @@ impl State {
 
     pub(super) fn drop_claim(&mut self, key: &ClaimKey, change: &mut Change) {
         if let Some((key, cached)) = self.claims.remove_entry(key) {
-            change.push(ObjectChange::Claim(key, cached.gone()));
+            let gone = ObjectChange::Claim(key, cached.gone());
+            self.keep_last_claim(&gone);
+            change.push(gone);
+        }
+    }
+
+    /// Keeps the last state of a claim that is gone, if its volume names it.
+    fn keep_last_claim(&mut self, change: &ObjectChange) {
+        let (Some(uid), ObjectChange::Claim(_, Changed { before: Some(Observed::Readable(claim)), .. })) =
+            (change.gone(), change)
+        else {
+            return;
+        };
+        let is_named = claim.volume_name.as_ref().is_some_and(|name| self.names(name, uid));
+        if let Some(last_claims) = self.last_claims.as_mut().filter(|_| is_named) {
+            last_claims.insert(uid.clone(), Arc::clone(claim));
+        }
+    }
+
+    /// Whether a volume names the claim of that UID.
+    fn names(&self, volume: &str, uid: &Uid) -> bool {
+        let volume = self.volumes.find(volume).and_then(|entry| entry.cached.overlay().ok());
+        volume.and_then(|volume| volume.claim_ref.as_ref()).is_some_and(|it| it.uid.as_ref() == Some(uid))
+    }
+
+    /// The claim that a claimRef with a UID names, as it was last seen.
+    pub(crate) fn last_claim(&self, claim_ref: &ClaimRef) -> Option<Arc<Claim>> {
+        let uid = claim_ref.uid.as_ref()?;
+        match self.claim(Source::Overlay, &claim_ref.claim_key()) {
+            Lookup::Found(claim) if claim.uid == *uid => Some(claim),
+            _ => self.last_claims.as_ref()?.get(uid).cloned(),
         }
     }
 

@@ -101,6 +101,12 @@ impl State {
         let mut claims: Vec<ClaimKey> =
             [was, now].iter().filter_map(|s| s.volume()).filter_map(|v| claim_of(v)).collect();
         claims.dedup();
+        if let Some(last_claims) = &mut self.last_claims {
+            let named = |state: &VolumeState| state.volume().and_then(|volume| volume.claim_ref.clone()?.uid);
+            if let Some(before) = named(was).filter(|before| named(now).as_ref() != Some(before)) {
+                last_claims.remove(&before);
+            }
+        }
         change.facts.extend(claims.into_iter().map(Fact::ReservedFor));
         // Where a decision in flight has picked it, it is offered when that one ends without taking it.
         let is_free = |volume: &&Arc<Volume>| !picked && Standing::of(volume) == Standing::Free;

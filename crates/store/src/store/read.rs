@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bindery_core::{Claim, ClaimKey, Class, Lookup, Source, Text, Volume};
+use bindery_core::{Claim, ClaimKey, ClaimRef, Class, Lookup, Source, Text, Volume};
 
 use super::Store;
 use crate::change::Revision;
@@ -45,6 +45,11 @@ impl Store {
     /// A class.
     pub fn class(&self, name: &str) -> Lookup<Arc<Class>> {
         self.state().class(name)
+    }
+
+    /// The claim that a claimRef with a UID names, as it was last seen; see [`Store::keep_last_claims`].
+    pub fn last_claim(&self, claim_ref: &ClaimRef) -> Option<Arc<Claim>> {
+        self.state().last_claim(claim_ref)
     }
 
     /// The labels of a namespace.

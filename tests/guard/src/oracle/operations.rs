@@ -17,6 +17,7 @@ impl Trial<'_> {
                     ReclaimPolicy::Recycle
                 };
                 check(volume.policy == wanted, "reclaims against the policy")?;
+                self.is_not_kept(volume)?;
                 match operation.kind {
                     OperationKind::Delete => self.is_not_needed(volume),
                     _ => self.claim_is_elsewhere(volume).map(|_| ()),
@@ -79,6 +80,7 @@ impl Trial<'_> {
                     deletes || !self.model.pod_runs || namesake,
                     "scrubs a volume that a running pod uses",
                 )?;
+                self.is_not_kept(live)?;
                 if deletes { self.is_not_needed(live) } else { self.claim_is_elsewhere(live).map(|_| ()) }
             }
             _ => Err("calls a plugin for another kind of object".into()),

@@ -1,8 +1,8 @@
 //! Harm that a write does to a volume.
 
 use bindery_core::{
-    FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Migration, OperationKind, Point, ReclaimPolicy, Returned, Text,
-    Uid, Volume, VolumePhase,
+    FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Fate, Migration, OperationKind, Point, RECLAIM_POLICY_BEFORE,
+    ReclaimPolicy, Returned, Subject, Text, Uid, Volume, VolumeFact, VolumePhase,
 };
 
 use super::meet::{is_surplus, may_meet, uid_in};
@@ -26,7 +26,10 @@ impl Trial<'_> {
         let by = old.annotations.provisioned_by.as_ref();
         check(new.annotations.provisioned_by.as_ref() == by, "changes provisioned-by")?;
         self.migration_changed(by, &old.annotations.migrated_to, &new.annotations.migrated_to)?;
-        let kept = |v: &Volume| (v.policy, v.capacity, v.class.clone(), v.deleting, v.labels.clone());
+        if old.policy != new.policy {
+            self.policy_changed(old, new.policy)?;
+        }
+        let kept = |v: &Volume| (v.capacity, v.class.clone(), v.deleting, v.labels.clone());
         check(kept(old) == kept(new), "changes a field that the binder never writes")
     }
 
@@ -57,7 +60,41 @@ impl Trial<'_> {
                 && *uid == old.uid
         });
         let offered = self.model.offers_again && old.phase == VolumePhase::Released && !old.deleting;
-        check(recycled || offered, "offers a volume that has data of its last claim")
+        let reclaim = self.model.reclaim_of(&old.name);
+        let wished = reclaim.fate == Fate::OfferAgain && reclaim.is_allowed && !old.deleting;
+        check(recycled || offered || wished, "offers a volume that has data of its last claim")
+    }
+
+    /// Only what a reclaimer wants, and more harm than before only where the volume had that policy or the
+    /// document allows it.
+    fn policy_changed(&self, old: &Volume, new: ReclaimPolicy) -> Result<(), String> {
+        let own = matches!(&self.request.subject, Subject::SyncVolume(volume) if volume.uid == old.uid);
+        check(own, "sets the reclaim policy of another volume")?;
+        let reclaim = self.model.reclaim_of(&old.name);
+        let wanted = match reclaim.fate {
+            Fate::Keep | Fate::KeepFor(_) => ReclaimPolicy::Retain,
+            Fate::Delete => ReclaimPolicy::Delete,
+            Fate::Recycle => ReclaimPolicy::Recycle,
+            Fate::ByPolicy | Fate::OfferAgain => {
+                return Err("sets a reclaim policy that no reclaimer wants".into());
+            }
+        };
+        check(new == wanted, "sets another reclaim policy than the reclaimer wants")?;
+        let noted = old.facts.get(&VolumeFact::Annotation(RECLAIM_POLICY_BEFORE.into()));
+        let had = noted.is_some_and(|noted| **noted == *format!("{new:?}"));
+        check(
+            new == ReclaimPolicy::Retain || had || reclaim.is_allowed,
+            "destroys more than the reclaim policy did",
+        )?;
+        check(!self.claim_is_elsewhere(old)?, "sets the reclaim policy of a volume whose claim lives")
+    }
+
+    /// No reclaimer keeps the volume whose claim is gone, or its reclaim policy keeps it.
+    pub(super) fn is_not_kept(&self, volume: &Volume) -> Result<(), String> {
+        let fate = self.model.reclaim_of(&volume.name).fate;
+        let harmless = matches!(volume.policy, ReclaimPolicy::Retain | ReclaimPolicy::Unknown);
+        let kept = matches!(fate, Fate::Keep | Fate::KeepFor(_) | Fate::OfferAgain) && !harmless;
+        check(!kept || self.claim_is_elsewhere(volume)?, "reclaims a volume that a reclaimer keeps")
     }
 
     fn phase_changed(&self, before: &Objects, old: &Volume, new: &Volume) -> Result<(), String> {
@@ -72,7 +109,8 @@ impl Trial<'_> {
             VolumePhase::Bound => check(uid_in(new).is_some(), "Bound without a claim's UID"),
             VolumePhase::Released => {
                 check(old.phase != VolumePhase::Failed, "Released although it was Failed")?;
-                self.is_not_needed(old)
+                self.is_not_needed(old)?;
+                self.is_not_kept(old)
             }
             VolumePhase::Failed => check(old.phase == VolumePhase::Released, "Failed before it was Released"),
             VolumePhase::Unset | VolumePhase::Pending => {

@@ -7,6 +7,7 @@ pub(super) fn volume_of(action: &Action) -> Option<(&Uid, &Version, &Text)> {
         Action::ReserveVolume { volume, .. }
         | Action::SetVolumePhase { volume, .. }
         | Action::AnnotateVolume { volume, .. }
+        | Action::SetReclaimPolicy { volume, .. }
         | Action::UnbindVolume { volume, .. }
         | Action::DeleteVolume { volume } => Some((&volume.uid, &volume.version, &volume.name)),
         _ => None,

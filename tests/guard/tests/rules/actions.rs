@@ -6,7 +6,8 @@
 
 use bindery_core::{
     Action, Answer, CapacityChange, ClaimTarget, Decision, Edit, Event, EventKind, FinalizerEdit, Follows,
-    Lookup, Message, Operation, Outcome, Quantity, Regarding, Step, Subject, Text, VolumePhase, VolumeTarget,
+    Lookup, Message, Operation, Outcome, Quantity, ReclaimPolicy, Regarding, Step, Subject, Text,
+    VolumePhase, VolumeTarget,
 };
 use bindery_kit::words::{self, first};
 
@@ -78,6 +79,9 @@ fn action(case: &TestCase, words: &[&str]) -> Action {
             external_finalizer: finalizer(words, "external"),
         },
         ["unselect-node", c] => Action::RemoveSelectedNode { claim: claim(c) },
+        ["set-policy", v, policy] => {
+            Action::SetReclaimPolicy { volume: volume(v), policy: ReclaimPolicy::of_name(policy) }
+        }
         ["unbind", v, clear] => Action::UnbindVolume { volume: volume(v), clear: words::case(clear) },
         ["create", name, "for", c, class, plugin] => {
             let (name, class, plugin) = (name.into(), class.into(), plugin.into());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bindery_core::guard::{self, Case, ObjectName, Objection, View};
+use bindery_core::guard::{self, Case, ObjectName, Objection, Reclaim, View};
 use bindery_core::{
     AccessMode, Answer, Claim, ClaimKey, Class, Decision, Exchange, Lookup, Quantity, Question, Request,
     Source, Text, Verdict, Volume,
@@ -30,6 +30,8 @@ pub(crate) struct World {
     pub(crate) volume_proofs: BTreeMap<Text, Lookup<Arc<Volume>>>,
     /// What the policies say about each volume; volumes that are missing are allowed.
     pub(crate) verdicts: BTreeMap<Text, Result<Option<Verdict>, String>>,
+    /// What the reclaimers say about each volume; the reclaim policies of the others decide.
+    pub(crate) reclaims: BTreeMap<Text, Result<Option<Reclaim>, String>>,
 }
 
 impl TestCase {
@@ -99,6 +101,10 @@ impl View for World {
 
     fn allows_offer_again(&self) -> bool {
         self.offers_again
+    }
+
+    fn reclaim(&self, volume: &Volume) -> Result<Option<Reclaim>, String> {
+        self.reclaims.get(&volume.name).cloned().unwrap_or(Ok(Some(Reclaim::default())))
     }
 
     fn verdict(&self, _: &Claim, volume: &Volume) -> Result<Option<Verdict>, String> {

@@ -12,13 +12,14 @@ use std::collections::BTreeSet;
 use bindery_core::guard::Breach;
 use table::Row;
 
-/// G1 to G7, G9 and G10.
-const TABLES: [&str; 7] = [
+/// G1 to G7, G9 to G11.
+const TABLES: [&str; 8] = [
     include_str!("bind.txt"),
     include_str!("volumes.txt"),
     include_str!("claims.txt"),
     include_str!("operations.txt"),
     include_str!("policies.txt"),
+    include_str!("reclaim.txt"),
     include_str!("steps.txt"),
     include_str!("whole.txt"),
 ];

@@ -14,9 +14,11 @@
 
 use std::sync::Arc;
 
+use bindery_core::guard::Reclaim;
 use bindery_core::{
-    Answer, Claim, ClaimKey, Class, Decision, Handle, Lookup, Migration, Operation, PluginMatch, Pod, Point,
-    Progress, Question, Request, Returned, Source, Subject, Uid, Verdict, Volume,
+    Answer, Claim, ClaimKey, Class, Decision, Fate, Handle, Lookup, Migration, Operation, PluginMatch, Pod,
+    Point, Progress, Question, RECLAIM_POLICY_BEFORE, Request, Returned, Source, Subject, Uid, Verdict,
+    Volume, VolumeFact,
 };
 use bindery_kit::plugin;
 use bindery_kit::words::{self, first};
@@ -141,6 +143,30 @@ impl Given {
                 let verdict = Verdict::Rejected { policy: "own-zone".into(), reason: "another zone".into() };
                 world.verdicts.insert(rest.into(), Ok(Some(verdict)));
             }
+            // What the reclaimers say.
+            ("fate", (volume, fate)) => {
+                let (fate, allowed) = first(fate);
+                let fate = match fate {
+                    "keep" => Fate::Keep,
+                    "keep-for" => Fate::KeepFor(1_000),
+                    "delete" => Fate::Delete,
+                    "recycle" => Fate::Recycle,
+                    "offer-again" => Fate::OfferAgain,
+                    other => panic!("no fate: {other}"),
+                };
+                let reclaim = Reclaim { fate, is_allowed: allowed == "allowed" };
+                world.reclaims.insert(volume.into(), Ok(Some(reclaim)));
+            }
+            // The reclaim policy that a volume had before a reclaimer set another one.
+            ("before", _) => match &mut case.request.subject {
+                Subject::SyncVolume(volume) => {
+                    let noted = VolumeFact::Annotation(RECLAIM_POLICY_BEFORE.into());
+                    Arc::make_mut(volume).facts.set(noted, Some(rest.into()));
+                }
+                _ => panic!("no sync of a volume: {fact}"),
+            },
+            ("unasked", _) => _ = world.reclaims.insert(rest.into(), Ok(None)),
+            ("mute", _) => _ = world.reclaims.insert(rest.into(), Err("it trapped".to_owned())),
             ("unjudged", _) => _ = world.verdicts.insert(rest.into(), Ok(None)),
             ("failing", _) => _ = world.verdicts.insert(rest.into(), Err("it trapped".to_owned())),
             ("unsynced", _) => world.unsynced = true,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bindery_controller::{Write, WriteError};
-use bindery_core::{Action, Claim, ClaimTarget, Volume, VolumeTarget};
+use bindery_core::{Action, Claim, ClaimTarget, Volume, VolumeFact, VolumeTarget};
 
 use super::Objects;
 use crate::{write_claim, write_volume};
@@ -47,10 +47,14 @@ pub(super) fn change<X>(objects: &Objects<X>, write: &Write<Volume>) -> Result<C
         Action::ReserveVolume { volume, .. }
         | Action::SetVolumePhase { volume, .. }
         | Action::AnnotateVolume { volume, .. }
+        | Action::SetReclaimPolicy { volume, .. }
         | Action::UnbindVolume { volume, .. } => {
             let before = volume_at(objects, volume)?;
             let mut after = Volume::clone(&before);
             write_volume(&mut after, &write.action);
+            for (key, value) in &write.annotations {
+                after.facts.set(VolumeFact::Annotation((*key).into()), value.clone());
+            }
             // Of finalizers the request has all, as the binder has edited them.
             after.finalizers = write.finalizers.as_ref().unwrap_or(&before.finalizers).clone();
             let adds = after.finalizers.iter().any(|finalizer| !before.finalizers.contains(finalizer));

@@ -2,11 +2,13 @@
 
 use bindery_core::{ClaimFact, Quantity, QuantityFormat, SelectorOperator, Text, VolumeFact};
 use bindery_policy::{
-    Bound, Candidates, ClaimView, Metadata, Narrowing, PolicyFault, Reason, Requirement, Spread, Verdicts,
+    Bound, Candidates, ClaimView, Judged, Metadata, Narrowing, PolicyFault, Reason, Released, Requirement,
+    Spread, Verdicts, Wish,
 };
 
-use super::bindings::bindery::policy::facts;
-use super::bindings::exports::bindery::policy::match_;
+use super::matcher::bindings::bindery::policy::facts;
+use super::matcher::bindings::exports::bindery::policy::match_;
+use super::reclaimer::bindings::exports::bindery::policy::reclaim;
 
 /// To the contract's type.
 pub(super) trait Lower {
@@ -119,5 +121,31 @@ fn requirement(wit: match_::Requirement) -> Requirement {
 impl From<match_::Verdicts> for Verdicts {
     fn from(match_::Verdicts { reasons, scores }: match_::Verdicts) -> Self {
         Self { reasons, scores }
+    }
+}
+
+impl Lower for Released {
+    type Wit = (reclaim::Volume, Option<reclaim::FormerClaim>);
+    fn lower(&self) -> Self::Wit {
+        let texts = |values: &[Option<Text>]| {
+            values.iter().map(|value| value.as_ref().map(ToString::to_string)).collect()
+        };
+        let capacity = facts::Quantity { whole: self.capacity.whole, nanos: self.capacity.nanos };
+        let volume = reclaim::Volume { capacity, columns: texts(&self.columns) };
+        (volume, self.claim.as_ref().map(|facts| reclaim::FormerClaim { facts: texts(facts) }))
+    }
+}
+
+impl From<reclaim::Verdict> for Judged {
+    fn from(reclaim::Verdict { fate, reason }: reclaim::Verdict) -> Self {
+        let wish = match fate {
+            reclaim::Fate::ByPolicy => Wish::ByPolicy,
+            reclaim::Fate::Keep => Wish::Keep,
+            reclaim::Fate::Delete => Wish::Delete,
+            reclaim::Fate::DeleteAfter(seconds) => Wish::DeleteAfter(seconds),
+            reclaim::Fate::Recycle => Wish::Recycle,
+            reclaim::Fate::OfferAgain => Wish::OfferAgain,
+        };
+        Self { wish, reason }
     }
 }

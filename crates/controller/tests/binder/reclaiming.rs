@@ -1,0 +1,219 @@
+//! Volumes to which reclaimers apply.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bindery_controller::{Binder, Configuration, Key, Parts, SyncError, Synced};
+use bindery_core::{
+    Action, Claim, ClaimFact, ClaimKey, OperationKind, RECLAIM_POLICY_BEFORE, ReclaimPolicy, Timestamp,
+    Volume, VolumeFact, VolumePhase,
+};
+use bindery_engine::DefaultEngine;
+use bindery_kit::{ByLabel, KEEP, NOW, keeps_labelled, reclaim_rule};
+use bindery_policy::{Allowed, Chain, PolicyFault, ReclaimRule, Wish};
+use bindery_store::{Delivery, ObjectKey};
+
+use crate::double::{Double, binder_of, claim, parts, volume};
+use crate::syncing::taken;
+
+const DAY: u64 = 24 * 60 * 60;
+
+fn binder(double: &Double, rules: Vec<ReclaimRule>) -> Arc<Binder<Double>> {
+    let policies = Arc::new(Chain::default().with_reclaimers(rules));
+    let configuration = Configuration { policies, ..Configuration::default() };
+    binder_of(Parts { configuration, ..parts(double, DefaultEngine) })
+}
+
+/// A volume of the claim, with policy Delete.
+fn bound(name: &str, claim: &str) -> Volume {
+    Volume { policy: ReclaimPolicy::Delete, ..taken(name, claim) }
+}
+
+/// A claim that is bound to a volume, with that value of the label.
+fn pair(name: &str, volume: &str, keep: &str) -> Claim {
+    let facts = [(ClaimFact::Label(KEEP.into()), keep.into())].into_iter().collect();
+    let mut claim = Claim { facts, volume_name: Some(volume.into()), ..claim(name) };
+    claim.annotations.bind_completed = true;
+    claim.status.phase = bindery_core::ClaimPhase::Bound;
+    claim
+}
+
+async fn sync(binder: &Binder<Double>, volume: &str) -> Synced {
+    binder.sync(&Key::Volume(volume.into())).await
+}
+
+fn annotated(volume: &mut Volume, key: &str, value: &str) {
+    volume.facts.set(VolumeFact::Annotation(key.into()), Some(value.into()));
+}
+
+fn before(volume: &Volume) -> Option<ReclaimPolicy> {
+    volume.policy_before()
+}
+
+#[tokio::test]
+async fn a_kept_volume_gets_policy_retain_before_it_is_released() {
+    let double = Double::new();
+    double.add_volume(&bound("v", "c"));
+    let binder = binder(&double, vec![reclaim_rule("keep", ByLabel(|_| Ok(Wish::Keep)))]);
+    assert_eq!(sync(&binder, "v").await.result, Ok(()));
+    assert_eq!(double.write_names(), ["set reclaim policy", "set volume phase"]);
+    assert_eq!(double.reasons(), ["ReclaimPolicySet"]);
+    let volume = double.volume("v");
+    assert_eq!((volume.policy, volume.phase), (ReclaimPolicy::Retain, VolumePhase::Released));
+    assert_eq!(before(&volume), Some(ReclaimPolicy::Delete));
+    assert_eq!(sync(&binder, "v").await.result, Ok(()));
+    assert_eq!(double.writes().len(), 2);
+}
+
+/// A volume that was released so many seconds ago, and that a reclaimer kept.
+fn kept_for(seconds: u64) -> Volume {
+    let mut volume =
+        Volume { policy: ReclaimPolicy::Retain, phase: VolumePhase::Released, ..bound("v", "c") };
+    annotated(&mut volume, RECLAIM_POLICY_BEFORE, "Delete");
+    let since = NOW - Timestamp::try_from(seconds).unwrap();
+    volume.facts.set(VolumeFact::PhaseTransition, Some(since.to_string().into()));
+    volume
+}
+
+fn after_a_day() -> ReclaimRule {
+    reclaim_rule("later", ByLabel(|_| Ok(Wish::DeleteAfter(DAY))))
+}
+
+#[tokio::test]
+async fn a_volume_is_deleted_when_it_is_due_and_not_earlier() {
+    let double = Double::new();
+    double.add_volume(&kept_for(DAY - 60));
+    let synced = sync(&binder(&double, vec![after_a_day()]), "v").await;
+    assert_eq!((synced.result, synced.requeue_after), (Ok(()), Some(Duration::from_secs(60))));
+    assert_eq!(double.writes(), []);
+
+    let double = Double::new();
+    double.add_volume(&kept_for(DAY));
+    let synced = sync(&binder(&double, vec![after_a_day()]), "v").await;
+    assert_eq!(double.write_names(), ["set reclaim policy"]);
+    let volume = double.volume("v");
+    assert_eq!((volume.policy, before(&volume)), (ReclaimPolicy::Delete, None));
+    let kinds: Vec<_> = synced.operations.iter().map(|pending| pending.operation.kind).collect();
+    assert_eq!(kinds, [OperationKind::Delete]);
+}
+
+#[tokio::test]
+async fn a_person_overrides_a_reclaimer_by_the_annotation_or_the_policy() {
+    // Without the annotation the volume's own policy is Retain, and no document allows more.
+    let mut volume = kept_for(DAY);
+    volume.facts.set(VolumeFact::Annotation(RECLAIM_POLICY_BEFORE.into()), None);
+    let double = Double::new();
+    double.add_volume(&volume);
+    assert_eq!(sync(&binder(&double, vec![after_a_day()]), "v").await.result, Ok(()));
+    assert_eq!(double.writes(), []);
+
+    let double = Double::new();
+    double.add_volume(&Volume { policy: ReclaimPolicy::Delete, ..kept_for(60) });
+    let synced = sync(&binder(&double, vec![after_a_day()]), "v").await;
+    assert_eq!((double.write_names(), synced.operations.len()), (vec![], 1));
+}
+
+#[tokio::test]
+async fn a_document_has_to_allow_what_destroys_more() {
+    for (wish, allow, writes) in [
+        (Wish::Delete, None, &[][..]),
+        (Wish::Delete, Some(Allowed::Recycle), &[]),
+        (Wish::Delete, Some(Allowed::Delete), &["set reclaim policy"]),
+        (Wish::Recycle, Some(Allowed::Recycle), &["set reclaim policy"]),
+        (Wish::OfferAgain, None, &[]),
+        (Wish::OfferAgain, Some(Allowed::OfferAgain), &["unbind volume", "set volume phase"]),
+    ] {
+        let double = Double::new();
+        double.add_volume(&Volume { phase: VolumePhase::Released, ..taken("v", "c") });
+        let reclaimer = match wish {
+            Wish::Delete => ByLabel(|_| Ok(Wish::Delete)),
+            Wish::Recycle => ByLabel(|_| Ok(Wish::Recycle)),
+            _ => ByLabel(|_| Ok(Wish::OfferAgain)),
+        };
+        let rule = ReclaimRule { allow: allow.into_iter().collect(), ..reclaim_rule("more", reclaimer) };
+        let synced = sync(&binder(&double, vec![rule]), "v").await;
+        assert_eq!((synced.result, double.write_names()), (Ok(()), writes.to_vec()), "{wish:?} {allow:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_last_state_of_a_claim_decides_even_if_no_note_has_it() {
+    let double = Double::new();
+    double.add_volume(&bound("v", "c"));
+    double.add_claim(&pair("c", "v", "false"));
+    let binder = binder(&double, vec![reclaim_rule("keep", keeps_labelled())]);
+    binder.intake().deliver(Delivery::applied(Claim { version: "8".into(), ..pair("c", "v", "true") }));
+    let key = ClaimKey::new("ns", "c");
+    double.change(|objects| objects.remove_claim(&key));
+    binder.intake().deliver(Delivery::Gone(ObjectKey::Claim(key)));
+    assert_eq!(sync(&binder, "v").await.result, Ok(()));
+    assert_eq!(double.volume("v").policy, ReclaimPolicy::Retain);
+}
+
+#[tokio::test]
+async fn facts_of_a_bound_claim_are_noted_and_outlive_a_restart() {
+    let double = Double::new();
+    double.add_volume(&Volume { policy: ReclaimPolicy::Delete, ..volume("v") });
+    let facts = [(ClaimFact::Label(KEEP.into()), "false".into())].into_iter().collect();
+    double.add_claim(&Claim { facts, ..claim("c") });
+    let rules = || vec![reclaim_rule("keep", keeps_labelled())];
+    let first = binder(&double, rules());
+    assert_eq!(first.sync(&Key::Claim(ClaimKey::new("ns", "c"))).await.result, Ok(()));
+    // The note is part of the first write of the bind.
+    assert_eq!(
+        double.write_names(),
+        ["reserve volume", "set volume phase", "bind claim", "set claim status"]
+    );
+    assert_eq!(sync(&first, "v").await.result, Ok(()));
+    assert_eq!(double.writes().len(), 4);
+    // A changed label is noted by a write of its own.
+    let labelled = Claim { facts: pair("c", "v", "true").facts, ..double.claim("c") };
+    double.add_claim(&labelled);
+    let second = binder(&double, rules());
+    assert_eq!(sync(&second, "v").await.result, Ok(()));
+    assert!(matches!(double.writes()[4].action, Action::AnnotateVolume { .. }), "{:?}", double.writes());
+    // The claim is gone, and this binder has never seen it.
+    double.change(|objects| objects.remove_claim(&ClaimKey::new("ns", "c")));
+    assert_eq!(sync(&binder(&double, rules()), "v").await.result, Ok(()));
+    assert_eq!(double.volume("v").policy, ReclaimPolicy::Retain);
+    // A namesake is another claim.
+    let volume = double.volume("v");
+    let mut other = Volume { policy: ReclaimPolicy::Delete, phase: VolumePhase::Bound, ..volume };
+    other.claim_ref.as_mut().unwrap().uid = Some("uid-of-another".into());
+    other.facts.set(VolumeFact::Annotation(RECLAIM_POLICY_BEFORE.into()), None);
+    double.add_volume(&other);
+    assert_eq!(sync(&binder(&double, rules()), "v").await.result, Ok(()));
+    assert_eq!(double.volume("v").policy, ReclaimPolicy::Delete);
+}
+
+#[tokio::test(start_paused = true)]
+async fn notes_of_many_volumes_are_written_at_most_twenty_in_a_second() {
+    let double = Double::new();
+    for number in 0..3 {
+        let (volume, claim) = (format!("v{number}"), format!("c{number}"));
+        double.add_volume(&bound(&volume, &claim));
+        double.add_claim(&pair(&claim, &volume, "true"));
+    }
+    let binder = binder(&double, vec![reclaim_rule("keep", keeps_labelled())]);
+    let mut waits = Vec::new();
+    for volume in ["v0", "v1", "v2", "v1"] {
+        waits.push(sync(&binder, volume).await.requeue_after);
+    }
+    let millis = |millis| Some(Duration::from_millis(millis));
+    assert_eq!(waits, [None, millis(50), millis(100), millis(50)]);
+    assert_eq!(double.writes().len(), 1);
+    tokio::time::advance(Duration::from_millis(50)).await;
+    assert_eq!(sync(&binder, "v1").await.requeue_after, None);
+    assert_eq!(double.writes().len(), 2);
+}
+
+#[tokio::test]
+async fn a_failing_reclaimer_holds_the_volume_before_it_is_released() {
+    let double = Double::new();
+    double.add_volume(&bound("v", "c"));
+    let fails = ByLabel(|_| Err(PolicyFault::Trapped("unreachable".to_owned())));
+    let binder = binder(&double, vec![reclaim_rule("fails", fails)]);
+    let waits = SyncError::Policy { policy: "fails".into(), why: "it trapped: unreachable".to_owned() };
+    assert_eq!(sync(&binder, "v").await.result, Err(waits));
+    assert_eq!((double.writes(), double.reasons()), (vec![], vec!["PolicyFailed"]));
+}

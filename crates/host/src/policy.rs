@@ -1,0 +1,212 @@
+//! Hosts policies: components of the worlds `matcher` and `reclaimer`.
+//!
+//! Policies have a host of their own: an interpreter needs more memory and core instances than an engine, and
+//! a policy that is slow must not take an engine's place.
+
+mod carry;
+mod matcher;
+mod reclaimer;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bindery_policy::{Matcher, Metadata, PolicyFault, Reclaimer as _};
+use wasmtime::component::Linker;
+use wasmtime::{Store, Trap};
+
+pub use self::matcher::ComponentMatcher;
+pub use self::reclaimer::ComponentReclaimer;
+use crate::call::{Excess, Memory, is_bad_answer};
+use crate::engine::{STACK_LEFT_BYTES, STACK_NEW_BYTES, Shared};
+use crate::gate::TICK;
+use crate::load::{self, LoadError};
+use crate::{HostError, Limits, Options, Runtime, Stats, read, settings};
+
+/// Largest component of a policy that is compiled, in bytes. One that contains an interpreter has 12 to 20
+/// MiB.
+const COMPONENT_BYTES_MAX: usize = 32 << 20;
+/// Most rows of one call, as the contract says; a larger batch is judged in several calls.
+const ROWS_MAX: usize = 512;
+
+/// Runs policies. One host serves a process; policies keep what they need of it alive.
+pub struct PolicyHost {
+    runtime: Runtime,
+}
+
+/// A policy in a component: a matcher or a reclaimer, by what it exports.
+pub enum ComponentPolicy {
+    /// It exports `match`.
+    Matcher(ComponentMatcher),
+    /// It exports `reclaim`.
+    Reclaimer(ComponentReclaimer),
+}
+
+impl ComponentPolicy {
+    /// What it says about itself.
+    pub fn metadata(&self) -> &Metadata {
+        match self {
+            Self::Matcher(matcher) => matcher.metadata(),
+            Self::Reclaimer(reclaimer) => reclaimer.metadata(),
+        }
+    }
+
+    /// The SHA-256 of its component.
+    pub fn digest(&self) -> &str {
+        match self {
+            Self::Matcher(matcher) => matcher.digest(),
+            Self::Reclaimer(reclaimer) => reclaimer.digest(),
+        }
+    }
+
+    /// Checks settings beyond its schema; see [`Matcher::check`].
+    ///
+    /// # Errors
+    ///
+    /// The policy failed; the inner error is a sentence about the settings.
+    pub fn check(&self, settings: &str) -> Result<Result<(), String>, PolicyFault> {
+        match self {
+            Self::Matcher(matcher) => matcher.check(settings),
+            Self::Reclaimer(reclaimer) => reclaimer.check(settings),
+        }
+    }
+
+    /// The matcher; `None` if it is a reclaimer.
+    pub fn matcher(self) -> Option<ComponentMatcher> {
+        match self {
+            Self::Matcher(matcher) => Some(matcher),
+            Self::Reclaimer(_) => None,
+        }
+    }
+}
+
+/// How calls of a component are limited.
+struct Limited {
+    shared: Arc<Shared>,
+    limits: Arc<Limits>,
+}
+
+/// The data of a wasmtime store: what one call of a policy may use.
+struct PolicyCall {
+    memory: Memory,
+}
+
+/// A component that was compiled for a world.
+struct Loaded<P> {
+    component: P,
+    calls: Limited,
+    digest: String,
+}
+
+impl PolicyHost {
+    /// Sets up a host. Each place of [`Options::concurrency`] reserves 64 MiB of address space.
+    ///
+    /// # Errors
+    ///
+    /// The options are invalid, or this machine lacks the address space for the pool.
+    pub fn new(options: &Options) -> Result<Self, HostError> {
+        Ok(Self { runtime: Runtime::new(options, &settings::POLICY)? })
+    }
+
+    /// Loads a policy from a file. Compiling one that contains an interpreter, where it is not in the cache,
+    /// takes seconds.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, this host cannot run it, or what it says about itself breaks a rule.
+    pub fn load_file(&self, path: &Path, limits: Limits) -> Result<ComponentPolicy, LoadError> {
+        self.load(&read(path, COMPONENT_BYTES_MAX)?, limits)
+    }
+
+    /// Loads a policy from the bytes of a component; see [`PolicyHost::load_file`].
+    ///
+    /// # Errors
+    ///
+    /// As [`PolicyHost::load_file`].
+    pub fn load(&self, bytes: &[u8], limits: Limits) -> Result<ComponentPolicy, LoadError> {
+        let (component, digest) = self.runtime.compile(bytes, COMPONENT_BYTES_MAX)?;
+        let engine = &self.runtime.shared.engine;
+        let is_reclaimer = match load::MATCHER.check(engine, &component) {
+            Err(LoadError::NoExport { .. }) if load::RECLAIMER.is_exported(engine, &component) => true,
+            checked => checked.map(|_| false)?,
+        };
+        let calls = Limited { shared: Arc::clone(&self.runtime.shared), limits: Arc::new(limits) };
+        let mut linker = Linker::new(engine);
+        let mismatch = |error: wasmtime::Error| LoadError::Mismatch(format!("{error:#}"));
+        if !is_reclaimer {
+            let component = matcher::link(&mut linker, &component).map_err(mismatch)?;
+            return ComponentMatcher::new(Loaded { component, calls, digest }).map(ComponentPolicy::Matcher);
+        }
+        load::RECLAIMER.check(engine, &component)?;
+        let component = reclaimer::link(&mut linker, &component).map_err(mismatch)?;
+        ComponentReclaimer::new(Loaded { component, calls, digest }).map(ComponentPolicy::Reclaimer)
+    }
+}
+
+/// What a policy says about itself. One call tells for all: each begins in an equal instance, and imports
+/// nothing that could differ.
+fn described(answer: Result<impl Into<Metadata>, PolicyFault>) -> Result<Metadata, LoadError> {
+    let metadata: Metadata = answer.map_err(|fault| LoadError::Metadata(fault.to_string()))?.into();
+    metadata.check().map_err(LoadError::Metadata)?;
+    Ok(metadata)
+}
+
+impl Limited {
+    /// Calls a function, which makes a fresh instance in the store. The error names the limit and the remedy.
+    fn call<T>(
+        &self,
+        function: impl FnOnce(&mut Store<PolicyCall>) -> wasmtime::Result<T>,
+    ) -> (Result<T, PolicyFault>, Stats) {
+        let _pass = self.shared.gate.enter();
+        stacker::maybe_grow(STACK_LEFT_BYTES, STACK_NEW_BYTES, || {
+            let memory = Memory { limits: Arc::clone(&self.limits), bytes: 0 };
+            let mut store = Store::new(&self.shared.engine, PolicyCall { memory });
+            let answer = self.limit(&mut store).and_then(|()| function(&mut store));
+            let stats = Stats {
+                fuel: self.limits.fuel.saturating_sub(store.get_fuel().unwrap_or_default()),
+                questions: 0,
+                memory_bytes: store.data().memory.bytes,
+            };
+            (answer.map_err(|error| self.fault(&error)), stats)
+        })
+    }
+
+    /// Sets the limits, before instantiation, because a start function can loop.
+    fn limit(&self, store: &mut Store<PolicyCall>) -> wasmtime::Result<()> {
+        let ticks = self.limits.time.as_micros().div_ceil(TICK.as_micros());
+        store.limiter(|call| &mut call.memory);
+        store.set_hostcall_fuel(self.limits.lifted_bytes);
+        store.set_epoch_deadline(u64::try_from(ticks).unwrap_or(u64::MAX));
+        store.set_fuel(self.limits.fuel)
+    }
+
+    /// Why a call ended without an answer, with the limit and the remedy.
+    fn fault(&self, error: &wasmtime::Error) -> PolicyFault {
+        if let Some(excess) = error.downcast_ref::<Excess>() {
+            return PolicyFault::Exhausted(format!("{excess}; it must keep less in memory"));
+        }
+        match error.downcast_ref::<Trap>() {
+            Some(Trap::OutOfFuel) => PolicyFault::Exhausted(format!(
+                "it used its {} units of fuel; it must do less for each of {ROWS_MAX} rows",
+                self.limits.fuel
+            )),
+            Some(Trap::Interrupt) => PolicyFault::Exhausted(format!(
+                "it took more than {} ms; it must do less for each of {ROWS_MAX} rows",
+                self.limits.time.as_millis()
+            )),
+            Some(trap) if is_bad_answer(trap) => PolicyFault::BadAnswer(trap.to_string()),
+            Some(trap) => PolicyFault::Trapped(trap.to_string()),
+            None if error.is::<wasmtime::PoolConcurrencyLimitError>() => {
+                PolicyFault::Unavailable(error.to_string())
+            }
+            None => PolicyFault::BadAnswer(self.unreadable(&error.root_cause().to_string())),
+        }
+    }
+
+    /// Why an answer cannot be read. Wasmtime has no type for an answer that is too large.
+    fn unreadable(&self, why: &str) -> String {
+        if why.starts_with("too much data") {
+            return format!("it hands over more than {} bytes, which is the limit", self.limits.lifted_bytes);
+        }
+        why.to_owned()
+    }
+}

@@ -1,0 +1,329 @@
+//! Reclaimers: what becomes of volumes whose claims are gone.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bindery_core::{
+    Answer, ClaimFact, Cluster, Fate, Quantity, Question, ReclaimPolicy, ReclaimVerdict, Stop, Text,
+    Timestamp, Volume, VolumeFact, VolumeIndex, VolumePhase,
+};
+use serde::Deserialize;
+
+use crate::former_claim::FormerClaim;
+use crate::rounds::ReclaimWork;
+use crate::view::{column, sentence};
+use crate::{
+    Chain, ClaimView, Counts, Matches, Metadata, OnFailure, PolicyFault, Rounds, Surroundings, Waits,
+};
+
+/// A reclaimer: says what becomes of a volume whose claim is gone. The host runs one in a component; tests
+/// have native ones.
+pub trait Reclaimer: Send + Sync {
+    /// What it says about itself; it declares no spread and does not score.
+    fn metadata(&self) -> &Metadata;
+
+    /// Names it in evidence: the SHA-256 of a component, or the version of a native reclaimer.
+    fn digest(&self) -> &str;
+
+    /// Checks settings beyond their schema; see [`crate::Matcher::check`].
+    ///
+    /// # Errors
+    ///
+    /// The reclaimer failed; the inner error is a sentence about the settings.
+    fn check(&self, settings: &str) -> Result<Result<(), String>, PolicyFault>;
+
+    /// Judges a volume.
+    ///
+    /// # Errors
+    ///
+    /// The reclaimer failed.
+    fn judge(&self, settings: &str, shown: &Released) -> Result<Judged, PolicyFault>;
+}
+
+/// A volume whose claim is gone, as a reclaimer sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Released {
+    /// Its capacity.
+    pub capacity: Quantity,
+    /// The declared columns, in the order of [`Metadata::columns`]; `None` where the volume has none.
+    pub columns: Vec<Option<Text>>,
+    /// The declared facts of its claim, in the order of [`Metadata::claim_facts`]; `None` where nothing is
+    /// known of the claim.
+    pub claim: Option<Vec<Option<Text>>>,
+}
+
+/// What a reclaimer answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Judged {
+    /// What becomes of the volume.
+    pub wish: Wish,
+    /// Place of the reason in [`Metadata::reasons`]; not read for [`Wish::ByPolicy`].
+    pub reason: u32,
+}
+
+/// What a reclaimer wants to become of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// What its reclaim policy says, or a reclaimer that is asked later.
+    ByPolicy,
+    /// It stays.
+    Keep,
+    /// It is deleted.
+    Delete,
+    /// It stays for this number of seconds after its claim was gone, and is deleted then.
+    DeleteAfter(u64),
+    /// It is scrubbed and offered again.
+    Recycle,
+    /// It is offered again with its data.
+    OfferAgain,
+}
+
+/// An answer of a reclaimer that a document allows although it destroys or shows more than the volume's own
+/// reclaim policy does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum Allowed {
+    /// To delete a volume whose reclaim policy is not `Delete`.
+    Delete,
+    /// To scrub a volume whose reclaim policy is not `Recycle`, and to offer it again.
+    Recycle,
+    /// To offer a volume again with its data.
+    OfferAgain,
+}
+
+/// A reclaimer with the document that loads it.
+pub struct ReclaimRule {
+    /// `metadata.name` of the document.
+    pub name: Text,
+    /// Rules of lower order are asked first; those of equal order by name.
+    pub order: i32,
+    /// The volumes that it applies to, by their class and what is known of their claim.
+    pub matches: Matches,
+    /// The reclaimer, or why it could not be loaded.
+    pub reclaimer: Result<Arc<dyn Reclaimer>, String>,
+    /// Its settings: a JSON object that has passed the schema of the reclaimer.
+    pub settings: String,
+    /// What it may do beyond the reclaim policies of volumes.
+    pub allow: Vec<Allowed>,
+    /// What becomes of a volume when the reclaimer fails.
+    pub on_failure: OnFailure,
+    /// What it has done since the start of the process.
+    pub counts: Counts,
+}
+
+/// What becomes of a volume, and what the guard needs to know of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reclaimed {
+    /// What the engine is told.
+    pub verdict: ReclaimVerdict,
+    /// Whether the document allows it, whatever the volume's reclaim policy is.
+    pub is_allowed: bool,
+}
+
+impl Judged {
+    /// Checks an answer by what the reclaimer declares.
+    ///
+    /// # Errors
+    ///
+    /// The reason is not declared.
+    pub fn check(self, metadata: &Metadata) -> Result<Self, PolicyFault> {
+        let declared = metadata.reasons.len();
+        if self.wish != Wish::ByPolicy && self.reason as usize >= declared {
+            let why = format!("it gives reason {}, from 0; {declared} are declared", self.reason);
+            return Err(PolicyFault::BadAnswer(why));
+        }
+        Ok(self)
+    }
+}
+
+impl Chain {
+    /// What becomes of a volume whose claim is gone: what the first reclaimer says that does not leave it to
+    /// the reclaim policy. `last` is the claim as it was last seen, where that is known.
+    ///
+    /// Where a person has set another reclaim policy since a reclaimer kept the volume, the person has decided.
+    ///
+    /// # Errors
+    ///
+    /// [`Stop::Judge`]: a reclaimer has to be asked first ([`Rounds::perform`]). [`Stop::Waits`]: the volume
+    /// waits, because a policy gives no answer.
+    pub fn reclaimed(
+        &self,
+        volume: &Volume,
+        last: Option<&FormerClaim>,
+        now: Timestamp,
+        rounds: &mut Rounds,
+    ) -> Result<Reclaimed, Stop> {
+        if volume.policy_before().is_some() && volume.policy != ReclaimPolicy::Retain {
+            return Ok(Reclaimed::default());
+        }
+        for (place, rule) in self.reclaimers().iter().enumerate() {
+            if !rule.applies(volume, last) {
+                continue;
+            }
+            let reclaimer = match &rule.reclaimer {
+                Ok(reclaimer) => reclaimer,
+                Err(why) => {
+                    rule.fail(why)?;
+                    continue;
+                }
+            };
+            let shown = shown(reclaimer.metadata(), volume, last);
+            let judged = match rounds.reclaimed(place, &shown) {
+                None => return Err(rounds.stop_reclaim(ReclaimWork { place, shown })),
+                Some(Err(fault)) => {
+                    rule.fail(&fault.to_string())?;
+                    continue;
+                }
+                Some(Ok(judged)) => *judged,
+            };
+            if judged.wish == Wish::ByPolicy {
+                continue;
+            }
+            let (fate, is_allowed) = rule.fate(judged.wish, volume, now);
+            if fate == Fate::ByPolicy {
+                return Ok(Reclaimed::default());
+            }
+            let facts = shown.claim.unwrap_or_default();
+            let claim = ClaimView { request: Quantity::ZERO, facts };
+            let reason = sentence(reclaimer.metadata(), judged.reason, &claim, volume);
+            return Ok(Reclaimed {
+                verdict: ReclaimVerdict { fate, policy: rule.name.clone(), reason },
+                is_allowed,
+            });
+        }
+        Ok(Reclaimed::default())
+    }
+}
+
+impl ReclaimRule {
+    /// The facts of claims that it declares or selects by, without those that claimRef has.
+    pub(crate) fn claim_facts(&self) -> BTreeSet<ClaimFact> {
+        let declared = self.reclaimer.iter().flat_map(|reclaimer| &reclaimer.metadata().claim_facts).cloned();
+        let labels = self.matches.claim.iter().map(|needed| ClaimFact::Label(needed.key.clone()));
+        let namespace = self.matches.namespace.iter();
+        let of_namespace = namespace.map(|needed| ClaimFact::NamespaceLabel(needed.key.clone()));
+        let mut facts: BTreeSet<ClaimFact> = declared.chain(labels).chain(of_namespace).collect();
+        facts.retain(|fact| !matches!(fact, ClaimFact::Namespace | ClaimFact::Name));
+        facts
+    }
+
+    /// Whether the rule applies to a volume. Where nothing is known of the claim, its labels and those of its
+    /// namespace exclude nothing: a reclaimer only makes a volume safer, unless its document allows more.
+    fn applies(&self, volume: &Volume, last: Option<&FormerClaim>) -> bool {
+        let matches = &self.matches;
+        if !matches.classes.is_empty() && !matches.classes.contains(&volume.class) {
+            return false;
+        }
+        let Some(last) = last else { return true };
+        let claim = matches
+            .claim
+            .iter()
+            .all(|needed| needed.matches(last.fact(&ClaimFact::Label(needed.key.clone())).as_deref()));
+        let namespace = matches.namespace.iter().all(|needed| {
+            needed.matches(last.fact(&ClaimFact::NamespaceLabel(needed.key.clone())).as_deref())
+        });
+        claim && namespace
+    }
+
+    fn fail(&self, why: &str) -> Result<(), Waits> {
+        match self.on_failure {
+            OnFailure::Wait => Err(Waits { policy: self.name.clone(), why: why.to_owned() }),
+            OnFailure::Skip => Ok(()),
+        }
+    }
+
+    /// What a wish makes of a volume, and whether the document allows it. A wish that destroys or shows more
+    /// than the volume's own reclaim policy does, and that the document does not allow, counts for nothing.
+    fn fate(&self, wish: Wish, volume: &Volume, now: Timestamp) -> (Fate, bool) {
+        let own = volume.policy_before().unwrap_or(volume.policy);
+        let (fate, allowed, own) = match wish {
+            Wish::ByPolicy => return (Fate::ByPolicy, false),
+            Wish::Keep => return (Fate::Keep, false),
+            Wish::Delete => (Fate::Delete, Allowed::Delete, own == ReclaimPolicy::Delete),
+            Wish::DeleteAfter(seconds) => {
+                (due(volume, seconds, now), Allowed::Delete, own == ReclaimPolicy::Delete)
+            }
+            Wish::Recycle => (Fate::Recycle, Allowed::Recycle, own == ReclaimPolicy::Recycle),
+            Wish::OfferAgain => (Fate::OfferAgain, Allowed::OfferAgain, false),
+        };
+        let is_allowed = self.allow.contains(&allowed);
+        if own || is_allowed { (fate, is_allowed) } else { (Fate::ByPolicy, false) }
+    }
+}
+
+/// A volume that is deleted so many seconds after its claim was gone.
+fn due(volume: &Volume, seconds: u64, now: Timestamp) -> Fate {
+    let since = match volume.phase {
+        // A deletion has begun, and failed.
+        VolumePhase::Failed => return Fate::Delete,
+        VolumePhase::Released => {
+            match volume.facts.get(&VolumeFact::PhaseTransition).and_then(|since| since.parse().ok()) {
+                Some(since) => since,
+                // An API server before 1.28 does not say when the claim was gone.
+                None => return Fate::Keep,
+            }
+        }
+        _ => now,
+    };
+    let passed = u64::try_from(now.saturating_sub(since)).unwrap_or(0);
+    match seconds.saturating_sub(passed) {
+        0 => Fate::Delete,
+        left => Fate::KeepFor(left.saturating_mul(1_000)),
+    }
+}
+
+/// What a reclaimer is shown.
+pub fn shown(metadata: &Metadata, volume: &Volume, last: Option<&FormerClaim>) -> Released {
+    Released {
+        capacity: volume.capacity.unwrap_or_default(),
+        columns: metadata.columns.iter().map(|fact| column(fact, volume)).collect(),
+        claim: last.map(|last| metadata.claim_facts.iter().map(|fact| last.fact(fact)).collect()),
+    }
+}
+
+/// Stands between the store and the recorder of a decision about a volume, and answers what the reclaimers
+/// say. None is called here, because the store is locked; see [`crate::Filtered`].
+pub struct Reclaims<'a> {
+    index: &'a mut dyn VolumeIndex,
+    volume: &'a Volume,
+    chain: &'a Chain,
+    now: Timestamp,
+    rounds: &'a mut Rounds,
+}
+
+impl<'a> Reclaims<'a> {
+    /// The cluster for a decision about `volume`.
+    pub fn new(
+        index: &'a mut dyn VolumeIndex,
+        volume: &'a Volume,
+        chain: &'a Chain,
+        now: Timestamp,
+        rounds: &'a mut Rounds,
+    ) -> Self {
+        Self { index, volume, chain, now, rounds }
+    }
+
+    fn reclaimed(&mut self, name: &Text) -> Result<ReclaimVerdict, Stop> {
+        if *name != self.volume.name {
+            return Err(Stop::Nonsense("what becomes of a volume that is not the one that is decided"));
+        }
+        let claim_ref = self.volume.claim_ref.as_ref();
+        let last = claim_ref.and_then(|claim_ref| {
+            let claim = self.index.last_claim(claim_ref);
+            let around = Surroundings {
+                namespace: self.index.namespace_labels(&claim_ref.namespace),
+                class: self.index.class_of(&self.volume.class),
+            };
+            FormerClaim::of_volume(self.chain, self.volume, claim.as_deref(), &around)
+        });
+        Ok(self.chain.reclaimed(self.volume, last.as_ref(), self.now, self.rounds)?.verdict)
+    }
+}
+
+impl Cluster for Reclaims<'_> {
+    fn ask(&mut self, question: Question) -> Result<Answer, Stop> {
+        match question {
+            Question::Reclaim(volume) => Ok(Answer::Reclaim(self.reclaimed(&volume)?)),
+            question => self.index.ask(question),
+        }
+    }
+}
