@@ -17,7 +17,7 @@ pub enum SyncError {
     #[error("no decision: {0}")]
     Engine(EngineFault),
     /// A policy gives no answer, so the claim waits; nothing was written.
-    #[error("the claim waits for policy {policy}: {why}")]
+    #[error("it waits for policy {policy}: {why}")]
     Policy {
         /// The policy.
         policy: Text,

@@ -224,7 +224,8 @@ fn verdicts_that_break_the_contract_are_a_fault() {
 fn boundless_fuel_ends_at_the_deadline() {
     let bench = Bench::new();
     let limits = Limits { fuel: u64::MAX, time: Duration::from_millis(5), ..Limits::policy() };
-    let matcher = bench.host.load(&judges("(loop (br 0))", "").component(), limits).unwrap();
+    let matcher =
+        bench.host.load(&judges("(loop (br 0))", "").component(), limits).unwrap().matcher().unwrap();
     let fault = matcher.judge("{}", &claim(), &candidates(1)).unwrap_err();
     assert!(fault.to_string().contains("it took more than 5 ms"), "{fault}");
     bench.check("the deadline");

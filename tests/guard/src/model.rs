@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bindery_core::guard::{ObjectName, Reclaim, View};
 use bindery_core::{
-    AccessModes, Answer, BindingMode, Claim, ClaimKey, Class, Cluster, Handle, Lookup, Migration,
+    AccessModes, Answer, BindingMode, Claim, ClaimKey, Class, Cluster, Fate, Handle, Lookup, Migration,
     OperationState, Page, Plugin, PluginMatch, Pod, Query, Question, ReclaimVerdict, Slot, Source, Stop,
     Text, Verdict, Volume, VolumePhase,
 };
@@ -81,6 +81,16 @@ impl Model {
     /// What the reclaimers say about a volume.
     pub(crate) fn reclaim_of(&self, volume: &str) -> Reclaim {
         self.reclaims.get(volume).copied().unwrap_or_default()
+    }
+
+    /// What an engine is told: a wish that destroys more counts only where the document allows it.
+    fn told_fate(&self, name: &str) -> Fate {
+        let Reclaim { fate, is_allowed } = self.reclaim_of(name);
+        let own = self.seen.volumes.get(name).map(|volume| volume.policy_before().unwrap_or(volume.policy));
+        match fate {
+            Fate::Delete | Fate::Recycle if !is_allowed && own != fate.reclaim_policy() => Fate::ByPolicy,
+            fate => fate,
+        }
     }
 
     fn claim_in(&self, source: Source, key: &ClaimKey) -> Lookup<Arc<Claim>> {
@@ -204,7 +214,7 @@ impl Cluster for Model {
             Question::Verdict(_) => Answer::Verdict(Verdict::Allowed),
             Question::Reclaim(name) => {
                 let (policy, reason) = ("p".into(), "r".into());
-                Answer::Reclaim(ReclaimVerdict { fate: self.reclaim_of(&name).fate, policy, reason })
+                Answer::Reclaim(ReclaimVerdict { fate: self.told_fate(&name), policy, reason })
             }
         })
     }

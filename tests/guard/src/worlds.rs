@@ -85,7 +85,9 @@ fn reclaims(c: &mut Choices<'_>) -> BTreeMap<Text, Reclaim> {
     for name in VOLUMES {
         if c.percent(30) {
             let fate = c.pick(&[ByPolicy, Keep, KeepFor(1), Delete, Recycle, OfferAgain]);
-            reclaims.insert(name.into(), Reclaim { fate, is_allowed: c.percent(40) });
+            // The chain lets no volume be offered again that the document does not allow.
+            let is_allowed = fate == OfferAgain || c.percent(40);
+            reclaims.insert(name.into(), Reclaim { fate, is_allowed });
         }
     }
     reclaims

@@ -1,13 +1,13 @@
 //! Policies that ship, on a real API server.
 
-use bindery_cluster::{Cluster, Manager, is_bound_to, is_event};
+use bindery_cluster::{Cluster, Manager, is_bound_to, is_event, is_in_phase};
+use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
 /// A policy document.
-fn policy(name: &str, spec: &serde_json::Value) -> String {
+fn policy(kind: &str, name: &str, spec: &serde_json::Value) -> String {
     let metadata = json!({"name": name});
-    let kind = "MatchPolicy";
     json!({"apiVersion": "policy.bindery.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec})
         .to_string()
 }
@@ -16,7 +16,8 @@ fn policy(name: &str, spec: &serde_json::Value) -> String {
 fn documents() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, spec: serde_json::Value| {
-        std::fs::write(folder.path().join(format!("{name}.yaml")), policy(name, &spec)).unwrap();
+        std::fs::write(folder.path().join(format!("{name}.yaml")), policy("MatchPolicy", name, &spec))
+            .unwrap();
     };
     write("twice", json!({"module": "builtin:at-most-n-times", "settings": {"times": 2}}));
     write("zone", json!({"module": "builtin:same-zone", "settings": {"zone": "Label"}}));
@@ -56,9 +57,50 @@ async fn claims_get_what_their_policies_allow_and_wait_for_the_rest() {
     cluster.create_claim_of("held", "held", None).await;
     let event = cluster.until_event(is_event("held", "PolicyFailed")).await;
     let message = event.message.unwrap_or_default();
-    assert!(message.contains("the claim waits for policy missing: the component "), "{message}");
+    assert!(message.contains("it waits for policy missing: the component "), "{message}");
     cluster.create_available_volume("next", "1Gi").await;
     cluster.create_claim("next", "1Gi").await;
     cluster.until_claim("next", is_bound_to("next")).await;
+    replica.terminate().await;
+}
+
+/// A volume in phase Released with that reclaim policy.
+fn is_released_with(policy: &'static str) -> impl Fn(&PersistentVolume) -> bool {
+    move |volume| {
+        let spec = volume.spec.as_ref().unwrap();
+        is_in_phase("Released")(volume) && spec.persistent_volume_reclaim_policy.as_deref() == Some(policy)
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_is_labelled_in_its_last_moment_leaves_its_volume() {
+    let cluster = Cluster::start(Manager::WithoutBinder).await;
+    let folder = tempfile::tempdir().unwrap();
+    let spec = json!({"module": "builtin:keep-labelled"});
+    std::fs::write(folder.path().join("keep.yaml"), policy("ReclaimPolicy", "keep", &spec)).unwrap();
+    let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
+    let arguments = ["--policy", folder.path().to_str().unwrap(), "--policies", &shipped];
+    let mut replica = cluster.replica_with("first", &arguments);
+    for name in ["kept", "left"] {
+        let csi = json!({"driver": "disks.example.com", "volumeHandle": name});
+        let spec = json!({"hostPath": null, "csi": csi, "persistentVolumeReclaimPolicy": "Delete"});
+        cluster.create_volume_with(name, spec).await;
+        cluster.create_claim_with(name, json!({"volumeName": name})).await;
+        cluster.until_claim(name, is_bound_to(name)).await;
+    }
+    let label = Patch::Merge(json!({"metadata": {"labels": {"bindery.dev/keep": "true"}}}));
+    cluster.claims.patch("kept", &PatchParams::default(), &label).await.unwrap();
+    cluster.delete_claim("kept").await;
+    cluster.delete_claim("left").await;
+    let kept = cluster.until_volume("kept", is_released_with("Retain")).await;
+    let noted = &kept.metadata.annotations.unwrap()["bindery.dev/reclaim-policy-before"];
+    assert_eq!(noted, "Delete");
+    let event = cluster.until_event(is_event("kept", "ReclaimPolicySet")).await;
+    let message = event.message.unwrap_or_default();
+    let expected = "policy keep sets the reclaim policy to \"Retain\": its claim had the label \
+                    bindery.dev/keep: true";
+    assert_eq!(message, expected);
+    // An external provisioner would delete this one.
+    cluster.until_volume("left", is_released_with("Delete")).await;
     replica.terminate().await;
 }

@@ -158,13 +158,16 @@ impl Given {
                 world.reclaims.insert(volume.into(), Ok(Some(reclaim)));
             }
             // The reclaim policy that a volume had before a reclaimer set another one.
-            ("before", _) => match &mut case.request.subject {
-                Subject::SyncVolume(volume) => {
-                    let noted = VolumeFact::Annotation(RECLAIM_POLICY_BEFORE.into());
-                    Arc::make_mut(volume).facts.set(noted, Some(rest.into()));
-                }
-                _ => panic!("no sync of a volume: {fact}"),
-            },
+            ("before", _) => {
+                let Subject::SyncVolume(volume) = &mut case.request.subject else {
+                    panic!("no sync of a volume: {fact}")
+                };
+                let noted = VolumeFact::Annotation(RECLAIM_POLICY_BEFORE.into());
+                Arc::make_mut(volume).facts.set(noted, Some(rest.into()));
+                let volume = Volume::clone(volume);
+                case.exchanges.retain(|exchange| !matches!(exchange.question, Question::Volume(..)));
+                case.read_volume(volume);
+            }
             ("unasked", _) => _ = world.reclaims.insert(rest.into(), Ok(None)),
             ("mute", _) => _ = world.reclaims.insert(rest.into(), Err("it trapped".to_owned())),
             ("unjudged", _) => _ = world.verdicts.insert(rest.into(), Ok(None)),
