@@ -1,6 +1,6 @@
 //! The policies of a cluster, and what they say about one claim.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bindery_core::{
@@ -20,8 +20,6 @@ use crate::{Matcher, Metadata, Narrowing, PolicyFault, ReclaimRule};
 pub struct Chain {
     policies: Vec<Policy>,
     reclaimers: Vec<ReclaimRule>,
-    /// The facts of claims that reclaimers declare or select by, without those that claimRef has.
-    pub(crate) former_claim_facts: BTreeSet<ClaimFact>,
 }
 
 /// A matcher with the document that loads it.
@@ -148,7 +146,6 @@ impl Chain {
     #[must_use]
     pub fn with_reclaimers(mut self, mut reclaimers: Vec<ReclaimRule>) -> Self {
         reclaimers.sort_by(|a, b| (a.order, &a.name).cmp(&(b.order, &b.name)));
-        self.former_claim_facts = reclaimers.iter().flat_map(ReclaimRule::claim_facts).collect();
         self.reclaimers = reclaimers;
         self
     }
@@ -218,12 +215,18 @@ impl Chain {
     }
 }
 
+impl Matches {
+    /// Whether objects of a class can meet it.
+    pub(crate) fn has_class(&self, class: &str) -> bool {
+        self.classes.is_empty() || self.classes.iter().any(|name| **name == *class)
+    }
+}
+
 impl Policy {
     /// Whether the policy applies to a claim.
     fn applies(&self, claim: &Claim, around: &Surroundings) -> Result<bool, Waits> {
         let matches = &self.matches;
-        let class = claim.class_or_empty();
-        if !matches.classes.is_empty() && !matches.classes.iter().any(|name| **name == *class) {
+        if !matches.has_class(claim.class_or_empty()) {
             return Ok(false);
         }
         let label = |key: &Text| claim.facts.get(&ClaimFact::Label(key.clone())).cloned();

@@ -279,11 +279,11 @@ impl crate::Chain {
         }
         for rule in self.reclaimers() {
             declared.reclaims = true;
+            declared.claims.extend(rule.claim_facts());
             let columns = rule.reclaimer.iter().flat_map(|reclaimer| &reclaimer.metadata().columns);
             declared.volumes.extend(columns.cloned());
         }
         if declared.reclaims {
-            declared.claims.extend(self.former_claim_facts.iter().cloned());
             let noted = [CLAIM_FACTS, RECLAIM_POLICY_BEFORE].map(|key| VolumeFact::Annotation(key.into()));
             declared.volumes.extend(noted);
             declared.volumes.insert(VolumeFact::PhaseTransition);

@@ -4,13 +4,13 @@
 //! the annotation [`CLAIM_FACTS`], while the claim is bound. The claim as a replica saw it last outranks the
 //! note.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bindery_core::{CLAIM_FACTS, Claim, ClaimFact, ClaimRef, Lookup, Text, Uid, Volume, VolumeFact};
 use serde::{Deserialize, Serialize};
 
 use crate::view::claim_fact;
-use crate::{Chain, Surroundings};
+use crate::{Chain, ReclaimRule, Surroundings};
 
 /// The longest note, in bytes, as of any declared annotation. Nothing is known of a claim with more facts.
 const NOTE_BYTES_MAX: usize = 4 << 10;
@@ -46,7 +46,7 @@ impl FormerClaim {
         let facts = match claim {
             None => noted?,
             Some(claim) => {
-                let mut facts = facts(chain, claim, around);
+                let mut facts = facts(chain, claim, &volume.class, around).unwrap_or_default();
                 // The namespace may be gone with its claims.
                 if !matches!(around.namespace, Lookup::Found(_)) {
                     let of_namespace = |key: &String| key.starts_with(NAMESPACE_LABEL);
@@ -69,21 +69,22 @@ impl FormerClaim {
 }
 
 impl Chain {
-    /// What is to be noted of a bound claim on its volume; `None` where reclaimers read nothing of it.
-    pub fn note(&self, claim: &Claim, around: &Surroundings) -> Option<Text> {
-        if self.former_claim_facts.is_empty() {
-            return None;
-        }
-        let facts = facts(self, claim, around);
-        let note = serde_json::to_string(&Note { uid: claim.uid.0.clone(), facts }).ok()?;
+    /// What is to be noted of a bound claim on its volume of that class; `None` where reclaimers read nothing
+    /// of it.
+    pub fn note(&self, claim: &Claim, class: &str, around: &Surroundings) -> Option<Text> {
+        let (uid, facts) = (claim.uid.0.clone(), facts(self, claim, class, around)?);
+        let note = serde_json::to_string(&Note { uid, facts }).ok()?;
         (note.len() <= NOTE_BYTES_MAX).then(|| note.into())
     }
 }
 
-/// The facts that a claim has, of those that reclaimers read.
-fn facts(chain: &Chain, claim: &Claim, around: &Surroundings) -> BTreeMap<String, Text> {
-    let declared = chain.former_claim_facts.iter();
-    declared.filter_map(|fact| Some((key(fact), claim_fact(fact, claim, around)?))).collect()
+/// The facts that a claim has, of those that reclaimers of volumes of that class read; `None` where they read
+/// nothing.
+fn facts(chain: &Chain, claim: &Claim, class: &str, around: &Surroundings) -> Option<BTreeMap<String, Text>> {
+    let rules = chain.reclaimers().iter().filter(|rule| rule.matches.has_class(class));
+    let read: BTreeSet<ClaimFact> = rules.flat_map(ReclaimRule::claim_facts).collect();
+    let value = |fact: &ClaimFact| Some((key(fact), claim_fact(fact, claim, around)?));
+    (!read.is_empty()).then(|| read.iter().filter_map(value).collect())
 }
 
 /// The facts that are noted on a volume of the claim of that UID.

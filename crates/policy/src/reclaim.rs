@@ -210,7 +210,7 @@ impl ReclaimRule {
     /// namespace exclude nothing: a reclaimer only makes a volume safer, unless its document allows more.
     fn applies(&self, volume: &Volume, last: Option<&FormerClaim>) -> bool {
         let matches = &self.matches;
-        if !matches.classes.is_empty() && !matches.classes.contains(&volume.class) {
+        if !matches.has_class(&volume.class) {
             return false;
         }
         let Some(last) = last else { return true };

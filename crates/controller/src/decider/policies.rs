@@ -116,9 +116,9 @@ impl Policies {
     }
 }
 
-/// What is to be noted on the volume of a claim for reclaimers; `None` for nothing.
-pub(crate) fn note(chain: &Chain, store: &Store, claim: &Claim) -> Option<Text> {
-    chain.note(claim, &around(store, &claim.key.namespace, claim.class_or_empty()))
+/// What is to be noted of a claim on its volume for reclaimers; `None` for nothing.
+pub(crate) fn note(chain: &Chain, store: &Store, claim: &Claim, volume: &Volume) -> Option<Text> {
+    chain.note(claim, &volume.class, &around(store, &claim.key.namespace, &volume.class))
 }
 
 /// What policies may read beside a claim.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_core::{
-    Action, CLAIM_FACTS, Claim, ClaimKey, Edit, FinalizerEdit, Lookup, RECLAIM_POLICY_BEFORE, ReclaimPolicy,
-    Source, Text, Volume, VolumeFact,
+    Action, CLAIM_FACTS, Claim, ClaimKey, ClaimTarget, Edit, FinalizerEdit, Lookup, RECLAIM_POLICY_BEFORE,
+    ReclaimPolicy, Source, Text, Volume, VolumeFact, VolumeTarget,
 };
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -62,29 +62,30 @@ impl<P: Port> Executor<P> {
         if self.configuration.policies.reclaimers().is_empty() {
             return Vec::new();
         }
-        let volume = |name: &Text| match self.store.volume(Source::Overlay, name) {
-            Lookup::Found(volume) => Some(volume),
-            _ => None,
-        };
         match action {
-            Action::ReserveVolume { volume: target, claim, .. } => {
-                let facts = self.claim(&claim.key).filter(|known| known.uid == claim.uid);
-                let mut notes = vec![(CLAIM_FACTS, facts.and_then(|claim| self.note(&claim)))];
-                // The new claim inherits nothing.
-                if volume(&target.name).is_some_and(|volume| volume.policy_before().is_some()) {
-                    notes.push((RECLAIM_POLICY_BEFORE, None));
-                }
-                notes
-            }
-            Action::SetReclaimPolicy { volume: target, policy } => {
-                let Some(volume) = volume(&target.name) else { return Vec::new() };
-                let before = (*policy == ReclaimPolicy::Retain).then(|| volume.policy.name().into());
-                let last = volume.claim_ref.as_ref().and_then(|claim_ref| self.store.last_claim(claim_ref));
-                let facts = last.map(|claim| (CLAIM_FACTS, self.note(&claim)));
-                facts.into_iter().chain([(RECLAIM_POLICY_BEFORE, before)]).collect()
-            }
-            _ => Vec::new(),
+            Action::ReserveVolume { volume, claim, .. } => self.notes_of_reservation(volume, claim),
+            Action::SetReclaimPolicy { volume, policy } => self.notes_of_policy(volume, *policy),
+            _ => None,
         }
+        .unwrap_or_default()
+    }
+
+    fn notes_of_reservation(&self, volume: &VolumeTarget, claim: &ClaimTarget) -> Option<Vec<Annotation>> {
+        let volume = self.volume(&volume.name)?;
+        let known = self.claim(&claim.key).filter(|known| known.uid == claim.uid);
+        let note = known.and_then(|claim| self.note(&claim, &volume));
+        let facts = (note.is_some() || noted(&volume).is_some()).then_some((CLAIM_FACTS, note));
+        // The new claim inherits nothing.
+        let before = volume.policy_before().map(|_| (RECLAIM_POLICY_BEFORE, None));
+        Some(facts.into_iter().chain(before).collect())
+    }
+
+    fn notes_of_policy(&self, volume: &VolumeTarget, policy: ReclaimPolicy) -> Option<Vec<Annotation>> {
+        let volume = self.volume(&volume.name)?;
+        let before = (policy == ReclaimPolicy::Retain).then(|| volume.policy.name().into());
+        let last = self.store.last_claim(volume.claim_ref.as_ref()?);
+        let facts = last.map(|claim| (CLAIM_FACTS, self.note(&claim, &volume)));
+        Some(facts.into_iter().chain([(RECLAIM_POLICY_BEFORE, before)]).collect())
     }
 
     /// Notes what reclaimers read of the claim that a volume is bound to, if the volume has no such note or an
@@ -112,9 +113,15 @@ impl<P: Port> Executor<P> {
         }
         let claim = self.claim(&volume.claim_ref.as_ref()?.claim_key())?;
         let is_bound = volume.is_bound_to(&claim) && claim.volume_name.as_ref() == Some(&volume.name);
-        let note = self.note(&claim);
-        let noted = volume.facts.get(&VolumeFact::Annotation(CLAIM_FACTS.into()));
-        (is_bound && noted != note.as_ref()).then_some(note)
+        let note = self.note(&claim, volume);
+        (is_bound && noted(volume) != note.as_ref()).then_some(note)
+    }
+
+    fn volume(&self, name: &str) -> Option<Arc<Volume>> {
+        match self.store.volume(Source::Overlay, name) {
+            Lookup::Found(volume) => Some(volume),
+            _ => None,
+        }
     }
 
     fn claim(&self, key: &ClaimKey) -> Option<Arc<Claim>> {
@@ -124,7 +131,11 @@ impl<P: Port> Executor<P> {
         }
     }
 
-    fn note(&self, claim: &Claim) -> Option<Text> {
-        note(&self.configuration.policies, &self.store, claim)
+    fn note(&self, claim: &Claim, volume: &Volume) -> Option<Text> {
+        note(&self.configuration.policies, &self.store, claim, volume)
     }
+}
+
+fn noted(volume: &Volume) -> Option<&Text> {
+    volume.facts.get(&VolumeFact::Annotation(CLAIM_FACTS.into()))
 }

@@ -81,9 +81,20 @@ impl<'a> StepCheck<'a> {
         if kind != OperationKind::Delete || is_surplus(volume) {
             return Ok(());
         }
+        self.refuse_elsewhere(Breach::OperationWrong, volume, NOT_SURPLUS)
+    }
+
+    /// Refuses a step because the volume's claim has another volume. An engine that relied on a cache without
+    /// that claim decides again.
+    pub(super) fn refuse_elsewhere(
+        &self,
+        breach: Breach,
+        volume: &Volume,
+        sentence: impl Into<String>,
+    ) -> Result<(), Objection> {
         let uid = volume.claim_ref.as_ref().and_then(|claim_ref| claim_ref.uid.as_ref());
         if self.case.claims().any(|claim| Some(&claim.uid) == uid) {
-            return self.refuse_volume(Breach::OperationWrong, volume, NOT_SURPLUS);
+            return self.refuse_volume(breach, volume, sentence);
         }
         let object = ObjectName::Volume(volume.name.clone());
         Err(Objection::Stale { object, what: "its claim has another volume, as a live read shows" })

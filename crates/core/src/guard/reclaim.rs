@@ -38,7 +38,10 @@ impl StepCheck<'_> {
         }
         match self.former_claim(&volume)? {
             FormerClaim::Gone => Ok(()),
-            FormerClaim::Elsewhere => no("its claim exists and has another volume".to_owned()),
+            FormerClaim::Elsewhere => {
+                let sentence = "its claim exists and has another volume";
+                self.refuse_elsewhere(Breach::ReclaimPolicyWrong, &volume, sentence)
+            }
         }
     }
 

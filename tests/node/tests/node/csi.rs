@@ -1,5 +1,6 @@
 //! Provisioning by an external provisioner: the real csi-provisioner, with a CSI driver for tests.
 
+use bindery_cluster::is_in_phase;
 use bindery_node::objects::Objects;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::CSIDriver;
@@ -7,7 +8,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
-use super::servers::{objects, servers};
+use super::servers::{KEPT_CLASS, objects, servers};
 
 const DRIVER: &str = "csi.bindery.test";
 
@@ -62,4 +63,31 @@ async fn a_volume_is_provisioned_at_once_used_and_deleted() {
 #[tokio::test]
 async fn a_volume_is_provisioned_for_a_scheduled_pod_used_and_deleted() {
     provision_use_and_delete("csi-delayed", "WaitForFirstConsumer").await;
+}
+
+#[tokio::test]
+async fn a_volume_that_a_reclaimer_keeps_is_deleted_when_a_person_says_so() {
+    let objects = objects().await;
+    create_driver(&objects).await;
+    objects.create_class(KEPT_CLASS, DRIVER, "Immediate").await;
+    objects.create_claim(KEPT_CLASS, KEPT_CLASS).await;
+    let name = objects.until_bound(KEPT_CLASS).await;
+    let patch = async |change| {
+        let (parameters, change) = (PatchParams::default(), Patch::Merge(change));
+        objects.volumes.patch(&name, &parameters, &change).await.unwrap();
+    };
+    let label = Patch::Merge(json!({"metadata": {"labels": {"bindery.dev/keep": "true"}}}));
+    objects.claims.patch(KEPT_CLASS, &PatchParams::default(), &label).await.unwrap();
+    objects.delete(&objects.claims, KEPT_CLASS).await;
+    let kept = objects.until(&objects.volumes, &name, is_in_phase("Released")).await;
+    let uid = kept.uid().unwrap();
+    assert_eq!(kept.annotations()["bindery.dev/reclaim-policy-before"], "Delete");
+    let spec = kept.spec.unwrap();
+    assert_eq!(spec.persistent_volume_reclaim_policy.as_deref(), Some("Retain"));
+    let folder = servers().csi_volume(&spec.csi.unwrap().volume_handle);
+    assert!(folder.exists());
+    // Now the provisioner deletes it.
+    patch(json!({"spec": {"persistentVolumeReclaimPolicy": "Delete"}})).await;
+    objects.until_gone(&objects.volumes, &name, &uid).await;
+    assert!(!folder.exists());
 }

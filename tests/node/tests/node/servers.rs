@@ -15,6 +15,19 @@ use tempfile::TempDir;
 /// servers accept. Before an @ it is the name of a user, where escapes are allowed.
 const REGISTRATION: &str = "/var/lib/kubelet/plugins_registry/csi@localhost.sock";
 
+/// The class whose volumes a reclaimer keeps, if their claims are labelled.
+pub(crate) const KEPT_CLASS: &str = "csi-kept";
+
+/// The document of that reclaimer.
+const KEEP: &str = "\
+apiVersion: policy.bindery.dev/v1alpha1
+kind: ReclaimPolicy
+metadata: {name: keep}
+spec:
+  module: builtin:keep-labelled
+  match: {classNames: [csi-kept]}
+";
+
 /// A cluster with `bindery serve` as its binder, and a CSI driver with its provisioner.
 pub(crate) struct Servers {
     pub(crate) node: Node,
@@ -51,8 +64,12 @@ impl Servers {
         let root = folder.path().to_owned();
         let log = |name: &str| root.join(format!("{name}.log"));
 
+        let keep = root.join("keep.yaml");
+        std::fs::write(&keep, KEEP).unwrap();
         let bindery = [
             "serve".to_owned(),
+            format!("--policy={}", keep.display()),
+            format!("--policies={}", offered("BINDERY_POLICIES").display()),
             format!("--kubeconfig={}", node.kubeconfig().display()),
             format!("--listen=127.0.0.1:{}", bindery_cluster::free_port().unwrap()),
         ];
