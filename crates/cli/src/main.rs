@@ -1,8 +1,10 @@
 //! The `bindery` command.
 //!
 //! - `serve` binds the claims of a real cluster;
+//! - `explain` shows the state of one claim or volume, and what would be decided about it;
 //! - `plan` shows what each claim in some manifests would get, and why;
 //! - `policy` tests and inspects policies, for their authors;
+//! - `completion` prints a script that completes its commands in a shell;
 //! - `replay` decides the records of a journal again;
 //! - `playground` runs a cluster in this process, for stock kubectl;
 //! - `example` prints the manifests of the playground's examples.
@@ -13,9 +15,11 @@
 //! a replay differs, and 2 when the input or the environment cannot be used; then one sentence says why, and
 //! no file is left behind.
 
+mod completion;
 mod engine;
 #[cfg(feature = "playground")]
 mod example;
+mod explain;
 mod logging;
 mod manifest;
 mod objects;
@@ -31,6 +35,7 @@ mod settings;
 mod stop;
 mod yaml;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -56,9 +61,11 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Serve(Box<serve::Arguments>),
+    Explain(Box<explain::Arguments>),
     Plan(plan::Arguments),
     Policy(policy::Arguments),
     Replay(replay::Arguments),
+    Completion(completion::Arguments),
     #[cfg(feature = "playground")]
     Playground(playground::Arguments),
     #[cfg(feature = "playground")]
@@ -77,17 +84,21 @@ impl Command {
     /// The default log level.
     fn level(&self) -> LevelFilter {
         match self {
-            Self::Plan(_) => LevelFilter::ERROR,
+            Self::Explain(_) | Self::Plan(_) => LevelFilter::ERROR,
             _ => LevelFilter::WARN,
         }
     }
 }
 
 fn main() -> ExitCode {
-    let ended = settings::parse(std::env::args_os().collect()).and_then(|Arguments { log, command }| {
-        let _traces = log.start(command.level(), command.collector())?;
-        run(command)
-    });
+    let line: Vec<OsString> = std::env::args_os().collect();
+    let ended = match completion::for_kubectl(&line) {
+        Some(answer) => output::print(&answer).map(|()| ExitCode::SUCCESS),
+        None => settings::parse(line).and_then(|Arguments { log, command }| {
+            let _traces = log.start(command.level(), command.collector())?;
+            run(command)
+        }),
+    };
     ended.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
         ExitCode::from(2)
@@ -97,9 +108,11 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Serve(arguments) => serve::run(&arguments),
+        Command::Explain(arguments) => explain::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Policy(arguments) => policy::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
+        Command::Completion(arguments) => completion::run(&arguments),
         #[cfg(feature = "playground")]
         Command::Playground(arguments) => playground::run(&arguments),
         #[cfg(feature = "playground")]

@@ -61,6 +61,18 @@ impl Resource {
         (served != version).then_some(served)
     }
 
+    /// The path of its collection, in a namespace if its objects have one.
+    pub(crate) fn collection(self, namespace: &str) -> String {
+        self.names().2.replace("{}", namespace)
+    }
+
+    /// An item of a list, which has neither apiVersion nor kind, with both.
+    pub(crate) fn complete(self, mut object: Value) -> Value {
+        let (version, kind, _) = self.names();
+        (object["apiVersion"], object["kind"]) = (version.into(), kind.into());
+        object
+    }
+
     /// Whether its objects have a namespace.
     pub(crate) fn is_namespaced(self) -> bool {
         self.names().2.contains("{}")
@@ -90,7 +102,7 @@ pub(crate) async fn create(
     object: &Value,
 ) -> Result<Value, String> {
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default");
-    let path = resource.names().2.replace("{}", namespace);
+    let path = resource.collection(namespace);
     let request = http::Request::post(format!("{path}?fieldValidation=Strict"))
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(object.to_string().into_bytes())

@@ -3,6 +3,39 @@
 use std::io::{self, BufWriter, ErrorKind, Write};
 
 use anyhow::Context as _;
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::yaml;
+
+/// The values of `--output`.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+    /// For programs and people.
+    Yaml,
+}
+
+impl Format {
+    /// Prints a result: for people as `table` writes it, else as it serializes.
+    pub(crate) fn print(
+        self,
+        result: &impl Serialize,
+        table: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> anyhow::Result<()> {
+        write(|out| match self {
+            Self::Table => table(out),
+            Self::Json => {
+                serde_json::to_writer_pretty(&mut *out, result)?;
+                out.write_all(b"\n")
+            }
+            Self::Yaml => yaml::write(out, result),
+        })
+    }
+}
 
 /// Prints a result. A reader that has closed the output, as `head` does, is not an error.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {

@@ -5,24 +5,30 @@
 //! as it is; any other is created as `kubectl apply` does, so that defaults, admission and validation are
 //! those of the API server.
 
+pub(crate) mod candidates;
 mod expand;
-mod load;
-mod outcome;
-mod planner;
-mod report;
+pub(crate) mod load;
+pub(crate) mod outcome;
+pub(crate) mod planner;
+pub(crate) mod report;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use bindery_core::Engine;
 use bindery_host::Limits;
-use clap::ValueEnum;
+use bindery_policy::Chain;
 
+use self::load::Object;
 use self::outcome::Plan;
 use self::planner::Planner;
 use crate::engine::EngineArguments;
+use crate::manifest;
+use crate::output::Format;
 use crate::policies::{PolicyArguments, Purpose};
-use crate::{manifest, output, yaml};
 
 /// Show what each claim would get and why, without a cluster.
 ///
@@ -50,17 +56,6 @@ pub(crate) struct Arguments {
     policies: PolicyArguments,
 }
 
-/// The values of `--output`.
-#[derive(Clone, Copy, ValueEnum)]
-enum Format {
-    /// For people.
-    Table,
-    /// For programs.
-    Json,
-    /// For programs and people.
-    Yaml,
-}
-
 /// Runs `bindery plan`. Errors name file, object, field and remedy.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let engine = arguments.engine.load(Limits::default().unhurried())?;
@@ -68,25 +63,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let manifests = manifest::read(&arguments.files, arguments.recursive)?;
     let objects = load::sort(manifests)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    let planner = runtime.block_on(async {
-        let planner = Planner::new(engine, policies, objects).await?;
-        planner.settle().await.with_context(|| arguments.engine.name())?;
-        anyhow::Ok(planner)
-    })?;
-    let plan = Plan::new(&planner, arguments.nearest);
-    output::write(|out| match arguments.output {
-        Format::Table => report::write(&plan, out),
-        Format::Json => {
-            serde_json::to_writer_pretty(&mut *out, &plan)?;
-            out.write_all(b"\n")
-        }
-        Format::Yaml => yaml::write(out, &plan),
-    })?;
+    let settled = |engine: Arc<dyn Engine>, policies: Arc<Chain>, objects: Vec<Object>| {
+        runtime.block_on(async {
+            let planner = Planner::new(engine, policies, objects).await?;
+            planner.settle().await.with_context(|| arguments.engine.name())?;
+            anyhow::Ok(planner)
+        })
+    };
+    let without = if policies.is_empty() {
+        BTreeMap::new()
+    } else {
+        outcome::without_policies(&settled(Arc::clone(&engine), Arc::default(), objects.clone())?)
+    };
+    let planner = settled(engine, policies, objects)?;
+    let plan = Plan::new(&planner, without, arguments.nearest);
+    arguments.output.print(&plan, |out| report::write(&plan, out))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Reads `--nearest`.
-fn nearest(text: &str) -> Result<usize, String> {
+pub(crate) fn nearest(text: &str) -> Result<usize, String> {
     match text.parse() {
         _ if text == "all" => Ok(usize::MAX),
         Ok(count) if count > 0 => Ok(count),

@@ -7,7 +7,7 @@ mod file;
 mod values;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Arg, Command, CommandFactory, FromArgMatches as _};
@@ -20,6 +20,8 @@ use crate::Arguments;
 const SERVE: &str = "serve";
 /// The argument that names the settings file.
 const CONFIG: &str = "config";
+/// The name under which kubectl finds this program as a plugin.
+const PLUGIN: &str = "kubectl-bindery";
 /// Prefix of the variables of settings. Other variables have it too, such as those of a Service named
 /// `bindery`.
 const PREFIX: &str = "BINDERY_";
@@ -29,7 +31,7 @@ const EDITS_MAX: usize = 2;
 /// Reads the command line. Ends the process as clap does for a wrong command line, and for `--help`. Other
 /// errors name the setting, its place, and what is allowed.
 pub(crate) fn parse(line: Vec<OsString>) -> Result<Arguments> {
-    let command = Arguments::command();
+    let command = named(Arguments::command(), &line);
     let Some(config) = config(&command, &line) else { return finish(command, line) };
     let mut serve = command.clone();
     serve.build();
@@ -48,6 +50,13 @@ pub(crate) fn parse(line: Vec<OsString>) -> Result<Arguments> {
             .with_context(|| format!("setting {name} in the environment, as {variable}"))?;
     }
     finish(with_defaults(command, settings), line)
+}
+
+/// The command under the name that its user knows: `kubectl bindery` where kubectl runs this program as its
+/// plugin.
+fn named(command: Command, line: &[OsString]) -> Command {
+    let name = line.first().and_then(|program| Path::new(program).file_name());
+    if name.is_some_and(|name| name == PLUGIN) { command.bin_name("kubectl bindery") } else { command }
 }
 
 /// `Some` if the command is `serve`, with the settings file if one is named. Other errors in the command line

@@ -1,7 +1,9 @@
-//! `bindery plan` as its users see it.
+//! `bindery plan` and `bindery explain` as their users see them.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+#[path = "plan/explain.rs"]
+mod explain;
 #[path = "plan/input.rs"]
 mod input;
 #[path = "plan/manifests.rs"]

@@ -13,6 +13,8 @@ mod credentials;
 mod deaths;
 #[path = "serve/events.rs"]
 mod events;
+#[path = "serve/explain.rs"]
+mod explain;
 #[path = "serve/faults.rs"]
 mod faults;
 #[path = "serve/idle.rs"]

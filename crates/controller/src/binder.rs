@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_core::{
-    Claim, Decision, DecisionLimits, Engine, Lookup, Outcome, Request, Source, Subject, Text, Verdict, Volume,
+    Claim, Decision, DecisionLimits, Engine, Lookup, Outcome, Request, Source, Subject, Text, Volume,
 };
+use bindery_policy::Said;
 use bindery_store::Store;
 use parking_lot::RwLock;
 use tokio::sync::Semaphore;
@@ -259,14 +260,14 @@ impl<P: Port> Binder<P> {
         self.decider.swap_engine(engine)
     }
 
-    /// Whether the policies of a claim allow a volume that it could newly get. For commands that explain: it
+    /// What the policies of a claim say about a volume that it could newly get. For commands that explain: it
     /// asks matchers on this thread, which takes milliseconds for one that contains an interpreter.
     ///
     /// # Errors
     ///
     /// A policy gives no answer: which, and why.
-    pub fn verdict(&self, claim: &Claim, volume: &Volume) -> Result<Verdict, String> {
-        self.decider.policies.settle(&self.store, claim, volume).map_err(|stop| stop.to_string())
+    pub fn said(&self, claim: &Claim, volume: &Volume) -> Result<Vec<Said>, String> {
+        self.decider.policies.said(&self.store, claim, volume).map_err(|stop| stop.to_string())
     }
 
     /// Decides one object and carries the decision out, except for operations, which it returns.
@@ -320,7 +321,7 @@ impl<P: Port> Binder<P> {
             }
             Err(error) => return Synced::ended(Err(error)),
         };
-        let Decided { request, exchanges, decision, locks } = decided;
+        let Decided { request, exchanges, decision, rejections, locks } = decided;
         if self.settings.mode == Mode::Observe {
             let requeue_after = match &request.subject {
                 Subject::SyncClaim(claim) => self.observation.decided(claim, chosen(&decision)),
@@ -329,10 +330,12 @@ impl<P: Port> Binder<P> {
             return Synced { requeue_after, ..Synced::ended(Ok(())) };
         }
         let known = KnownObjects::new(&request, &exchanges);
-        let mut carried = self.executor.carry_out(&request, &decision, known, None).await;
+        let rejections = rejections.as_ref();
+        let mut carried = self.executor.carry_out(&request, &decision, known, None, rejections).await;
         self.keep_note(&request, &mut carried).await;
         drop(locks);
         self.report_unwritable(&request, carried.failure.as_ref());
+        let is_told = self.report_rejections(&request, &decision, rejections);
         let requeue_after = again_after(&decision, &carried);
         Synced {
             result: match (carried.failure, &decision.outcome) {
@@ -343,7 +346,7 @@ impl<P: Port> Binder<P> {
             operations: carried.operations,
             enqueue: carried.enqueue,
             requeue_after,
-            refresh_after: self.refresh_after(&decision),
+            refresh_after: self.refresh_after(&decision).or(is_told.then_some(self.settings.event_refresh)),
             decision: Some(decision),
         }
     }

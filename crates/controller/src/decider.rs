@@ -14,7 +14,7 @@ use bindery_core::{
     Action, Answer, Cluster, Decision, DecisionLimits, Engine, EngineFault, Exchange, Lookup, Question,
     Recorder, Request, Source, Stop, Subject, Text,
 };
-use bindery_policy::{Filtered, Reclaims, Rounds};
+use bindery_policy::{Filtered, Reclaims, Rejections, Rounds};
 use bindery_store::{Kind, LiveReads, Revision, Store};
 use parking_lot::RwLock;
 
@@ -61,6 +61,8 @@ pub(crate) struct EngineRun {
     pub(crate) since: Revision,
     /// A volume that was not available because a decision in flight has picked it.
     pub(crate) in_flight: Option<Text>,
+    /// How many volumes the policies reject, as far as the engine has asked.
+    pub(crate) rejections: Option<Rejections>,
 }
 
 /// Why a decision cannot be carried out.
@@ -125,6 +127,7 @@ impl<P: Port> Decider<P> {
         if let Subject::SyncClaim(claim) = &request.subject {
             session = session.for_claim(claim.key.clone(), claim.uid.clone());
         }
+        let mut rejections = None;
         let (answer, exchanges) = match (self.policies.claim(request), self.policies.volume(request)) {
             (None, None) => told(engine, request, reads, &mut session),
             (None, Some(volume)) => {
@@ -135,14 +138,19 @@ impl<P: Port> Decider<P> {
             (Some(claim), _) => {
                 let (chain, kept) = (&self.policies.chain, &self.policies.kept);
                 match Filtered::new(&mut session, claim, chain, kept, rounds) {
-                    Ok(Some(mut filtered)) => told(engine, request, reads, &mut filtered),
+                    Ok(Some(mut filtered)) => {
+                        let answer = told(engine, request, reads, &mut filtered);
+                        rejections = filtered.rejections();
+                        answer
+                    }
                     Ok(None) => told(engine, request, reads, &mut session),
                     Err(stop) => (Err(stop.into()), Vec::new()),
                 }
             }
         };
         // The store's lock ends with the session: subscriptions take another lock, and a wake takes both.
-        (answer, EngineRun { exchanges, since: session.revision(), in_flight: session.in_flight() })
+        let (since, in_flight) = (session.revision(), session.in_flight());
+        (answer, EngineRun { exchanges, since, in_flight, rejections })
     }
 
     /// Reads the answer to a question that the store cannot answer.

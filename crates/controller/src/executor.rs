@@ -12,6 +12,7 @@ use bindery_core::{
     Action, ClaimPhase, Decision, Follows, Lookup, Operation, PluginMatch, PluginOperation, Request, Subject,
     Text,
 };
+use bindery_policy::Rejections;
 use bindery_store::Store;
 use tracing::Instrument as _;
 
@@ -78,13 +79,15 @@ pub(crate) struct Executor<P: Port> {
 }
 
 impl<P: Port> Executor<P> {
-    /// Carries out the steps in order, each as its [`Follows`] says.
+    /// Carries out the steps in order, each as its [`Follows`] says. Events on the claim tell of the
+    /// rejections.
     pub(crate) async fn carry_out(
         &self,
         request: &Request,
         decision: &Decision,
         known: KnownObjects,
         template: Option<&P::Template>,
+        rejections: Option<&Rejections>,
     ) -> Carried {
         let mut carried = Carried { known, ..Carried::default() };
         let mut chain = Chain::Unbroken;
@@ -98,7 +101,14 @@ impl<P: Port> Executor<P> {
                 }
                 continue;
             }
-            let Err(error) = self.step(request, &step.action, template, &mut carried).await else { continue };
+            let action = match &step.action {
+                Action::Emit(event) => {
+                    self.port.emit(&Note::of(event, rejections));
+                    continue;
+                }
+                action => action,
+            };
+            let Err(error) = self.step(request, action, template, &mut carried).await else { continue };
             match step.follows {
                 Follows::Success => {
                     carried.failure = Some(error);
@@ -125,7 +135,6 @@ impl<P: Port> Executor<P> {
         carried: &mut Carried,
     ) -> Result<(), SyncError> {
         match action {
-            Action::Emit(event) => self.port.emit(&Note::from(event)),
             Action::EnqueueClaim(key) => carried.enqueue.push(Key::Claim(key.clone())),
             Action::StartOperation(operation) => self.start_operation(request, operation, carried),
             Action::CallPlugin { plugin, operation } => carried.call = Some((plugin.clone(), *operation)),

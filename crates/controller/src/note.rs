@@ -1,6 +1,7 @@
 //! Events for users: those of decisions, and those of the binder itself.
 
 use bindery_core::{Event, EventType, Regarding};
+use bindery_policy::Rejections;
 
 /// An event to be recorded on a claim or a volume.
 ///
@@ -24,6 +25,9 @@ pub(crate) const REASON_REFUSED: &str = "DecisionRefused";
 /// `reason` of the event on a claim that waits because a policy gives no answer.
 pub(crate) const REASON_POLICY_FAILED: &str = "PolicyFailed";
 
+/// `reason` of the event on a claim that waits for a volume that its policies allow.
+pub(crate) const REASON_VOLUMES_REJECTED: &str = "VolumesRejected";
+
 /// `reason` of the event on an object for which the API server does not take what Bindery writes: a policy or
 /// a webhook denies it, or RBAC. Upstream's controller only logs this, so its users see a Pending claim
 /// without a reason.
@@ -33,5 +37,16 @@ impl From<&Event> for Note {
     fn from(event: &Event) -> Self {
         let (event_type, reason) = event.kind.type_and_reason();
         Self { regarding: event.regarding.clone(), event_type, reason, message: event.kind.to_string() }
+    }
+}
+
+impl Note {
+    /// The note of an event of a decision; about a claim it ends with what the claim's policies reject.
+    pub(crate) fn of(event: &Event, rejections: Option<&Rejections>) -> Self {
+        let mut note = Self::from(event);
+        if let (Regarding::Claim(_), Some(rejections)) = (&note.regarding, rejections) {
+            note.message = format!("{}; {rejections}", note.message);
+        }
+        note
     }
 }

@@ -87,7 +87,23 @@ impl ApiClient {
     ///
     /// The kubeconfig, or a file that it names, cannot be used or asks for something that is not supported.
     pub async fn from_kubeconfig(path: &Path) -> Result<Self, CredentialsError> {
-        Ok(Credentials::follow(kubeconfig::read(path).await?).await?.into())
+        Ok(Credentials::follow(kubeconfig::read(Some(path), None).await?).await?.into())
+    }
+
+    /// The client of a context of a kubeconfig as kubectl finds both, and the namespace of the context.
+    /// Without a path the kubeconfig is that of `KUBECONFIG`, else `~/.kube/config`; without a name the
+    /// context is the current one.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ApiClient::from_kubeconfig`].
+    pub async fn of_user(
+        path: Option<&Path>,
+        context: Option<&str>,
+    ) -> Result<(Self, String), CredentialsError> {
+        let source = kubeconfig::read(path, context).await?;
+        let namespace = source.namespace().to_owned();
+        Ok((Credentials::follow(source).await?.into(), namespace))
     }
 
     /// The client of the pod's service account.

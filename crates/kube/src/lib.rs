@@ -11,7 +11,8 @@
 //! 6. [`Elector`]: decides which replica leads; [`missing_rights`]: whether this replica could.
 //! 7. [`ForeignWriterMark`]: tells replicas and the operator that another binder was seen.
 //! 8. [`CertificateStore`]: the certificates of the webhook.
-//! 9. [`plugins`]: hostPath and NFS.
+//! 9. [`read`]: objects as JSON, for commands that explain.
+//! 10. [`plugins`]: hostPath and NFS.
 //!
 //! # Guarantees
 //!
@@ -34,6 +35,7 @@ mod limit;
 mod metrics;
 pub mod plugins;
 mod port;
+pub mod read;
 mod request;
 mod rest;
 mod rights;

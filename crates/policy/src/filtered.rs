@@ -12,8 +12,9 @@ use bindery_core::{
 };
 
 use crate::chain::{Applied, Judgement};
+use crate::rejections::Counted;
 use crate::rounds::{Judging, Rounds};
-use crate::{Chain, Kept, Surroundings};
+use crate::{Chain, Kept, Rejections, Surroundings};
 
 /// Stands between the store and the recorder of a decision about a claim.
 ///
@@ -26,6 +27,8 @@ pub struct Filtered<'a> {
     lists: BTreeMap<AccessModes, List>,
     /// The volumes that the engine has read by name, as it was told them last.
     told: BTreeMap<Text, Arc<Volume>>,
+    /// The judgements about all candidates of an access-mode set, where the engine has asked for so many.
+    counted: BTreeMap<AccessModes, Counted>,
 }
 
 /// The candidates of one access-mode set.
@@ -70,7 +73,14 @@ impl<'a> Filtered<'a> {
         if applied.asked.is_empty() {
             return Ok(None);
         }
-        Ok(Some(Self { index, applied, rounds, lists: BTreeMap::new(), told: BTreeMap::new() }))
+        let (lists, told, counted) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Ok(Some(Self { index, applied, rounds, lists, told, counted }))
+    }
+
+    /// How many volumes the policies reject. `None` if that is none, or if the engine has asked neither for
+    /// tallies nor for all candidates of a claim that rejected volumes hold back.
+    pub fn rejections(&self) -> Option<Rejections> {
+        Counted::sum(self.counted.values(), &self.applied)
     }
 
     fn page(&mut self, query: &Query, after: Option<Handle>, limit: u32) -> Result<Page, Stop> {
@@ -106,7 +116,7 @@ impl<'a> Filtered<'a> {
         let (scores, waits, rows_max) = (applied.scores(), applied.waits(), applied.max_candidates());
         let (known, mut found, mut is_complete) = (list.rows.len(), Vec::new(), true);
         let mut judging = Judging::new(applied, self.rounds.batch());
-        let mut withheld = Vec::new();
+        let (mut withheld, mut counted) = (Vec::new(), Counted::default());
         // Where rejected volumes hold the claim back, they are looked at too.
         let narrowed = if waits { query.clone() } else { applied.narrowed(query) };
         let at_most = applied.at_most().filter(|_| !waits);
@@ -114,7 +124,9 @@ impl<'a> Filtered<'a> {
             if at_most.is_some_and(|most| volume.capacity.unwrap_or_default() > most) {
                 return ControlFlow::Break(());
             }
-            match applied.judgement(volume) {
+            let judgement = applied.judgement(volume);
+            counted.add(&judgement);
+            match judgement {
                 Judgement::Rejected(by) if applied.holds_back(&by) && withheld.len() < NEAREST_MAX => {
                     withheld.push(Row::new(volume, Slot::Withheld));
                 }
@@ -142,6 +154,9 @@ impl<'a> Filtered<'a> {
         if is_complete {
             list.rows.extend(withheld);
         }
+        if is_complete && waits {
+            self.counted.insert(query.access_set, counted);
+        }
         Ok(())
     }
 
@@ -151,12 +166,16 @@ impl<'a> Filtered<'a> {
         let mut rejected: Vec<(Quantity, Text)> = Vec::new();
         for access_set in (self.index as &mut dyn Cluster).access_sets(query.access_set)? {
             let applied = &self.applied;
+            let mut counted = Counted::default();
             self.index.scan(&Query { access_set, ..query.clone() }, &mut |volume, _| {
-                if let Judgement::Rejected(_) = applied.judgement(volume) {
+                let judgement = applied.judgement(volume);
+                counted.add(&judgement);
+                if let Judgement::Rejected(_) = judgement {
                     rejected.push((volume.capacity.unwrap_or_default(), volume.name.clone()));
                 }
                 ControlFlow::Continue(())
             });
+            self.counted.insert(access_set, counted);
         }
         let mut tallies = (self.index as &mut dyn Cluster).tallies(query)?;
         if !rejected.is_empty() {

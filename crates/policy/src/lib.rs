@@ -16,7 +16,9 @@ mod kept;
 mod matcher;
 mod metadata;
 mod reclaim;
+mod rejections;
 mod rounds;
+mod said;
 mod settings;
 mod view;
 
@@ -33,6 +35,8 @@ pub use matcher::{
 };
 pub use metadata::{Metadata, Reason, Spread, is_name};
 pub use reclaim::{Allowed, Judged, ReclaimRule, Reclaimed, Reclaimer, Reclaims, Released, Wish, shown};
+pub use rejections::Rejections;
 pub use rounds::Rounds;
+pub use said::{Said, Says};
 pub use settings::{SettingsSchema, check_settings};
 pub use view::{candidates, claim_view};

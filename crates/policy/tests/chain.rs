@@ -100,6 +100,42 @@ fn requirements_leave_out_what_they_reject() {
 }
 
 #[test]
+fn rejections_are_counted_by_policy_and_told_once_all_are_known() {
+    let store = store(&[("a1", 1, "a"), ("b1", 1, "b"), ("b2", 2, "b"), ("a3", 3, "a"), ("small", 0, "a")]);
+    let (claim, live, kept) = (claim("a"), LiveReads::new(), Kept::default());
+    let told = |otherwise, all: bool| {
+        let zone = Policy { otherwise, ..policy("zone", SameZone) };
+        let chain = Chain::new(vec![policy("size", AtMostTwice::narrowing()), zone]);
+        let (query, mut rounds) = (Query::of_claim(&claim, claim.access_set()), Rounds::default());
+        loop {
+            let mut session = store.session(&NoEnvironment, &live, DecisionLimits::default());
+            let filtered = Filtered::new(&mut session, &claim, &chain, &kept, &mut rounds);
+            let mut filtered = filtered.unwrap().unwrap();
+            let cluster: &mut dyn Cluster = &mut filtered;
+            let asked = if all {
+                cluster.tallies(query.clone()).map(drop)
+            } else {
+                cluster.candidates(query.clone(), None, 8).and_then(|page| {
+                    cluster.candidates(query.clone(), page.handles.last().copied(), 8).map(drop)
+                })
+            };
+            match asked {
+                Err(Stop::Judge) => {}
+                asked => {
+                    return asked.map(|()| filtered.rejections().map(|rejections| rejections.to_string()));
+                }
+            }
+            drop(session);
+            rounds.perform(&chain, &kept).unwrap();
+        }
+    };
+    let short = Ok(Some("3 of 4 volumes rejected: zone 2, size 1".to_owned()));
+    assert_eq!(told(Otherwise::Provision, true), short);
+    assert_eq!(told(Otherwise::Wait, false), short);
+    assert_eq!(told(Otherwise::Provision, false), Ok(None), "rejected volumes were not looked at");
+}
+
+#[test]
 fn a_row_is_judged_once_and_again_only_when_it_changes() {
     let volumes: Vec<_> = (0..100).map(|number| (format!("v{number:03}"), 3 + number, "a")).collect();
     let volumes: Vec<_> = volumes.iter().map(|(name, size, zone)| (name.as_str(), *size, *zone)).collect();

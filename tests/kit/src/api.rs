@@ -221,6 +221,11 @@ impl<X> InMemoryApi<X> {
         objects.notes.iter().filter(|note| is_about(&note.regarding)).map(|note| note.reason).collect()
     }
 
+    /// The messages of the events that were recorded, in order.
+    pub fn messages(&self) -> Vec<String> {
+        self.objects().notes.iter().map(|note| note.message.clone()).collect()
+    }
+
     /// Adds a line to the story.
     pub fn note(&self, what: &'static str) {
         self.objects().story.push(what);

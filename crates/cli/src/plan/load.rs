@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use anyhow::{Context as _, Result, bail};
-use bindery_core::Declared;
+use bindery_controller::Key;
+use bindery_core::{ClaimKey, Declared};
 use bindery_kube::decode;
 use bindery_store::Observed;
 use serde_json::{Value, json};
@@ -14,23 +15,34 @@ use crate::manifest::Manifest;
 use crate::objects::{Resource, Title};
 
 /// An object that decisions depend on.
-pub(super) struct Object {
-    pub(super) file: String,
-    pub(super) resource: Resource,
+#[derive(Clone)]
+pub(crate) struct Object {
+    pub(crate) file: String,
+    pub(crate) resource: Resource,
     /// The object, with its namespace.
-    pub(super) value: Value,
+    pub(crate) value: Value,
 }
 
 impl Object {
     /// Whether the object comes from a cluster, and need not be created.
-    pub(super) fn exists(&self) -> bool {
-        self.value["metadata"]["uid"].as_str().is_some_and(|uid| !uid.is_empty())
+    pub(crate) fn exists(&self) -> bool {
+        has_uid(&self.value)
+    }
+
+    /// The key of a claim or volume.
+    pub(crate) fn key(&self) -> Option<Key> {
+        let text = |field: &str| self.value["metadata"][field].as_str().unwrap_or_default();
+        match self.resource {
+            Resource::Volume => Some(Key::Volume(text("name").into())),
+            Resource::Claim => Some(Key::Claim(ClaimKey::new(text("namespace"), text("name")))),
+            _ => None,
+        }
     }
 }
 
 /// The objects that decisions depend on, sorted by resource, then as in the manifests; with the claims that
 /// controllers will make for them. Names the others on standard error.
-pub(super) fn sort(manifests: Vec<Manifest>) -> Result<Vec<Object>> {
+pub(crate) fn sort(manifests: Vec<Manifest>) -> Result<Vec<Object>> {
     let mut sorted = Sorted::default();
     let mut made = Vec::new();
     for Manifest { file, place, object } in manifests {
@@ -55,6 +67,10 @@ pub(super) fn sort(manifests: Vec<Manifest>) -> Result<Vec<Object>> {
     Ok(sorted.objects)
 }
 
+fn has_uid(value: &Value) -> bool {
+    value["metadata"]["uid"].as_str().is_some_and(|uid| !uid.is_empty())
+}
+
 #[derive(Default)]
 struct Sorted {
     objects: Vec<Object>,
@@ -75,7 +91,10 @@ impl Sorted {
         mut value: Value,
     ) -> Result<()> {
         complete_name(&mut value, resource).with_context(|| format!("{file}: {}", Title(&value)))?;
-        check(&value, resource).with_context(|| format!("{file}: {}", Title(&value)))?;
+        // A volume of a cluster that cannot be read is a candidate with that obstacle.
+        if resource != Resource::Volume || !has_uid(&value) {
+            check(&value, resource).with_context(|| format!("{file}: {}", Title(&value)))?;
+        }
         match (self.places.entry(Title(&value).to_string()), place) {
             (Entry::Occupied(_), None) => return Ok(()),
             (Entry::Occupied(first), Some(place)) => {
@@ -120,11 +139,19 @@ fn complete_name(value: &mut Value, resource: Resource) -> Result<()> {
     }
     // The namespace becomes part of a path.
     if let Some(namespace) = meta.get("namespace").and_then(Value::as_str)
-        && !namespace.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+        && let Err(why) = self::namespace(namespace)
     {
-        bail!("metadata.namespace: {namespace:?} is not a name; use lower case letters, digits and '-'");
+        bail!("metadata.namespace: {why}");
     }
     Ok(())
+}
+
+/// The name of a namespace. The error says what is allowed.
+pub(crate) fn namespace(text: &str) -> Result<String, String> {
+    if text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-') {
+        return Ok(text.to_owned());
+    }
+    Err(format!("{text:?} is not a name; use lower case letters, digits and '-'"))
 }
 
 /// Decodes the object; the error names field, value and remedy.

@@ -1,41 +1,52 @@
 //! The plan as data: the outcome for each claim and each released volume.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bindery_controller::Key;
 use bindery_core::{
-    Action, Claim, ClaimPhase, Event, EventKind, Lookup, OperationKind, ReclaimPolicy, Source, Text, Volume,
-    VolumePhase,
+    Action, Claim, ClaimKey, ClaimPhase, Event, EventKind, Lookup, OperationKind, ReclaimPolicy, Source,
+    Text, Volume, VolumePhase,
 };
-use bindery_store::{Explanation, Obstacle, VolumeObstacles};
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
+use super::candidates::{CandidatePlan, candidates};
 use super::planner::{Decided, Planner};
 
 /// The plan. It is made while it is written, claim by claim, because the plan of a large cluster is longer
 /// than its objects. Programs read its JSON, so fields are only added.
-pub(super) struct Plan<'a> {
+pub(crate) struct Plan<'a> {
     planner: &'a Planner,
+    /// What each claim would get without policies; empty if there are none.
+    without_policies: BTreeMap<ClaimKey, WithoutPolicies>,
     /// Most candidates of a claim.
-    pub(super) nearest: usize,
+    pub(crate) nearest: usize,
     /// The volumes whose claims are gone, in the order of names.
-    pub(super) volumes: Vec<VolumePlan>,
+    pub(crate) volumes: Vec<VolumePlan>,
 }
 
 impl<'a> Plan<'a> {
     /// The plan of a planner that has settled.
-    pub(super) fn new(planner: &'a Planner, nearest: usize) -> Self {
+    pub(crate) fn new(
+        planner: &'a Planner,
+        without_policies: BTreeMap<ClaimKey, WithoutPolicies>,
+        nearest: usize,
+    ) -> Self {
         let mut volumes: Vec<_> =
             planner.volumes_before().filter_map(|name| volume_plan(planner, name)).collect();
         volumes.sort_by(|a, b| a.name.cmp(&b.name));
-        Self { planner, nearest, volumes }
+        Self { planner, without_policies, nearest, volumes }
     }
 
     /// Every claim, in the order of namespace and name, with at most that many candidates.
-    pub(super) fn claims(&self, nearest: usize) -> impl Iterator<Item = ClaimPlan> {
-        self.planner.claims_before().map(move |before| claim_plan(self.planner, before, nearest))
+    pub(crate) fn claims(&self, nearest: usize) -> impl Iterator<Item = ClaimPlan> {
+        self.planner.claims_before().map(move |before| {
+            let mut plan = claim_plan(self.planner, before, nearest);
+            plan.compare(self.without_policies.get(&before.key));
+            plan
+        })
     }
 }
 
@@ -57,41 +68,55 @@ impl Serialize for Plan<'_> {
 /// The plan of a claim.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ClaimPlan {
-    pub(super) namespace: Text,
-    pub(super) name: Text,
+pub(crate) struct ClaimPlan {
+    pub(crate) namespace: Text,
+    pub(crate) name: Text,
     /// The storage that it requests.
-    pub(super) request: String,
+    pub(crate) request: String,
     /// Its class in the end.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) storage_class: Option<Text>,
-    pub(super) outcome: Outcome,
+    pub(crate) storage_class: Option<Text>,
+    pub(crate) outcome: Outcome,
     /// Whether phase or volume differ from the manifest.
-    pub(super) changed: bool,
+    pub(crate) changed: bool,
     /// Its volume in the end.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) volume: Option<Text>,
+    pub(crate) volume: Option<Text>,
     /// Its capacity in the end.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) capacity: Option<String>,
+    pub(crate) capacity: Option<String>,
     /// The provisioner of a volume for it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) provisioner: Option<Text>,
+    pub(crate) provisioner: Option<Text>,
+    /// What it would get without policies, if that is something else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) without_policies: Option<WithoutPolicies>,
     /// The messages of its events.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) messages: Vec<String>,
+    pub(crate) messages: Vec<String>,
     /// The nearest volumes, if the claim has none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) candidates: Vec<CandidatePlan>,
+    pub(crate) candidates: Vec<CandidatePlan>,
     /// How many volumes are further away than the candidates.
     #[serde(skip_serializing_if = "is_zero")]
-    pub(super) more_candidates: usize,
+    pub(crate) more_candidates: usize,
+}
+
+/// What a claim would get without policies.
+#[derive(Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WithoutPolicies {
+    pub(crate) outcome: Outcome,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) volume: Option<Text>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) provisioner: Option<Text>,
 }
 
 /// What becomes of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     /// The claim has a volume.
     Bound,
     /// A volume would be provisioned.
@@ -108,48 +133,17 @@ pub(super) enum Outcome {
     Deleted,
 }
 
-/// A volume that a claim might get.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct CandidatePlan {
-    pub(super) volume: Text,
-    /// Whether the volume fits the claim. If the class waits, the scheduler may choose it.
-    pub(super) fits: bool,
-    /// Why it does not fit.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) obstacles: Vec<ObstaclePlan>,
-}
-
-/// One reason why a volume does not fit a claim.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct ObstaclePlan {
-    /// The contract's name of the reason.
-    reason: &'static str,
-    /// The field of the volume that does not fit, if there is one.
-    #[serde(skip_serializing_if = "str::is_empty")]
-    field: &'static str,
-    /// The value of the volume.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    offers: String,
-    /// The value that the claim asks for.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    asks: String,
-    /// The same as a sentence.
-    pub(super) message: String,
-}
-
 /// The plan of a volume whose claim is gone.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct VolumePlan {
-    pub(super) name: Text,
-    pub(super) capacity: String,
-    pub(super) reclaim_policy: String,
+pub(crate) struct VolumePlan {
+    pub(crate) name: Text,
+    pub(crate) capacity: String,
+    pub(crate) reclaim_policy: String,
     /// Its phase in the end, or `Deleted`.
-    pub(super) phase: String,
+    pub(crate) phase: String,
     /// Its fate, as a sentence.
-    pub(super) fate: String,
+    pub(crate) fate: String,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
@@ -157,7 +151,26 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-fn claim_plan(planner: &Planner, before: &Arc<Claim>, nearest: usize) -> ClaimPlan {
+/// What a planner without policies has decided about each claim.
+pub(crate) fn without_policies(planner: &Planner) -> BTreeMap<ClaimKey, WithoutPolicies> {
+    let plans = planner.claims_before().map(|before| (before.key.clone(), claim_plan(planner, before, 0)));
+    plans.map(|(key, plan)| (key, plan.gets())).collect()
+}
+
+impl ClaimPlan {
+    /// Notes what the claim would get without policies, if that is something else.
+    pub(crate) fn compare(&mut self, without: Option<&WithoutPolicies>) {
+        self.without_policies = without.filter(|without| **without != self.gets()).cloned();
+    }
+
+    fn gets(&self) -> WithoutPolicies {
+        let (volume, provisioner) = (self.volume.clone(), self.provisioner.clone());
+        WithoutPolicies { outcome: self.outcome, volume, provisioner }
+    }
+}
+
+/// The plan of a claim, with at most that many candidates.
+pub(crate) fn claim_plan(planner: &Planner, before: &Arc<Claim>, nearest: usize) -> ClaimPlan {
     let decided = planner.decided(&Key::Claim(before.key.clone()));
     let now = planner.claim(&before.key);
     let claim = now.as_ref().unwrap_or(before);
@@ -176,6 +189,7 @@ fn claim_plan(planner: &Planner, before: &Arc<Claim>, nearest: usize) -> ClaimPl
         volume: claim.volume_name.clone(),
         capacity: claim.status.capacity.filter(|_| bound).map(|capacity| capacity.to_string()),
         provisioner: provisioner(claim, &decided).filter(|_| outcome == Outcome::Provisioning),
+        without_policies: None,
         messages: if bound { Vec::new() } else { messages(planner, claim, &decided) },
         candidates,
         more_candidates,
@@ -251,34 +265,8 @@ fn misbound(planner: &Planner, claim: &Claim) -> Option<String> {
     ))
 }
 
-/// The volume that the claim names, else the nearest ones, and how many others there are.
-fn candidates(planner: &Planner, claim: &Claim, nearest: usize) -> (Vec<CandidatePlan>, usize) {
-    let Explanation { nearest, more } = planner.store().explain(claim, nearest);
-    let candidate = |VolumeObstacles { volume, mut obstacles }| {
-        if obstacles.is_empty() {
-            obstacles.extend(planner.rejection(claim, &volume));
-        }
-        CandidatePlan {
-            volume,
-            fits: obstacles.is_empty(),
-            obstacles: obstacles.iter().map(obstacle).collect(),
-        }
-    };
-    (nearest.into_iter().map(candidate).collect(), more)
-}
-
-fn obstacle(obstacle: &Obstacle) -> ObstaclePlan {
-    ObstaclePlan {
-        reason: obstacle.reason.name(),
-        field: obstacle.field,
-        offers: obstacle.offers.clone(),
-        asks: obstacle.asks.clone(),
-        message: obstacle.to_string(),
-    }
-}
-
 /// The plan of a volume that is released, failed or gone in the end; `None` for every other.
-fn volume_plan(planner: &Planner, name: &Text) -> Option<VolumePlan> {
+pub(crate) fn volume_plan(planner: &Planner, name: &Text) -> Option<VolumePlan> {
     let decided = planner.decided(&Key::Volume(name.clone()));
     let Some(object) = planner.volume(name) else {
         return Some(VolumePlan {

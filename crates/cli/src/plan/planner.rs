@@ -9,13 +9,13 @@ use bindery_controller::{
     Settings, SyncError, Synced,
 };
 use bindery_core::{
-    Claim, ClaimKey, Decision, Engine, Evidence, Lookup, OperationKind, Reason, Source, Text, Verdict,
+    Claim, ClaimKey, Decision, Engine, Evidence, Lookup, OperationKind, Source, Text, VolumePhase,
 };
 use bindery_kube::plugins::{HostPath, Nfs};
 use bindery_kube::{ApiPort, Events, Template, decode, system_clock};
-use bindery_policy::Chain;
+use bindery_policy::{Chain, Said};
 use bindery_sim::{Sim, SimOptions};
-use bindery_store::{Delivery, Kind as Watched, Obstacle, Store};
+use bindery_store::{Delivery, Kind as Watched, Store};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ use crate::objects::{self, Resource, Title};
 const ROUNDS_MAX: usize = 32;
 
 /// A simulated cluster and its binder.
-pub(super) struct Planner {
+pub(crate) struct Planner {
     sim: Sim,
     binder: Binder<ApiPort>,
     decisions: Arc<Decisions>,
@@ -42,13 +42,13 @@ struct Decisions(Mutex<BTreeMap<Key, Decided>>);
 
 /// The decisions about an object: of its last sync that had one, and of the operations of that sync.
 #[derive(Clone, Default)]
-pub(super) struct Decided {
+pub(crate) struct Decided {
     /// The decisions, in order.
-    pub(super) decisions: Vec<Decision>,
+    pub(crate) decisions: Vec<Decision>,
     /// Why the sync failed.
-    pub(super) error: Option<String>,
+    pub(crate) error: Option<String>,
     /// An operation that needs a cluster, and is left out of the plan.
-    pub(super) left_out: Option<OperationKind>,
+    pub(crate) left_out: Option<OperationKind>,
 }
 
 impl Journal for Decisions {
@@ -61,7 +61,7 @@ impl Journal for Decisions {
 
 impl Planner {
     /// A cluster of these objects, in which `engine` decides.
-    pub(super) async fn new(
+    pub(crate) async fn new(
         engine: Arc<dyn Engine>,
         policies: Arc<Chain>,
         objects: Vec<Object>,
@@ -96,11 +96,31 @@ impl Planner {
     }
 
     /// Decides every object, round by round, until a round changes nothing.
-    pub(super) async fn settle(&self) -> Result<()> {
+    pub(crate) async fn settle(&self) -> Result<()> {
+        self.settle_keys(self.keys.iter()).await
+    }
+
+    /// Decides one object until nothing changes, as if its turn were next. Volumes that have no phase yet are
+    /// decided too: no claim gets them before.
+    pub(crate) async fn settle_alone(&self, key: &Key) -> Result<()> {
+        let is_new = |name: &Text| match self.store().volume(Source::Overlay, name) {
+            Lookup::Found(volume) => matches!(volume.phase, VolumePhase::Unset | VolumePhase::Pending),
+            Lookup::Absent | Lookup::Unreadable(_) | Lookup::Failed(_) => false,
+        };
+        let counts = |other: &&Key| match other {
+            _ if *other == key => true,
+            Key::Volume(name) => is_new(name),
+            Key::Claim(_) => false,
+        };
+        let keys: Vec<&Key> = self.keys.iter().filter(counts).collect();
+        self.settle_keys(keys.into_iter()).await
+    }
+
+    async fn settle_keys<'a>(&self, keys: impl Iterator<Item = &'a Key> + Clone) -> Result<()> {
         for _ in 0..ROUNDS_MAX {
             let revision = self.sim.revision();
             self.deliver()?;
-            for key in &self.keys {
+            for key in keys.clone() {
                 self.sync(key).await?;
                 // Nothing watches, so earlier versions would only take memory.
                 self.sim.compact();
@@ -113,17 +133,17 @@ impl Planner {
     }
 
     /// The binder's view of the cluster.
-    pub(super) fn store(&self) -> &Store {
+    pub(crate) fn store(&self) -> &Store {
         self.binder.store()
     }
 
     /// The claims as given, in the order of their keys.
-    pub(super) fn claims_before(&self) -> impl Iterator<Item = &Arc<Claim>> {
+    pub(crate) fn claims_before(&self) -> impl Iterator<Item = &Arc<Claim>> {
         self.claims_before.values()
     }
 
     /// Names of the given volumes.
-    pub(super) fn volumes_before(&self) -> impl Iterator<Item = &Text> {
+    pub(crate) fn volumes_before(&self) -> impl Iterator<Item = &Text> {
         self.keys.iter().filter_map(|key| match key {
             Key::Volume(name) => Some(name),
             Key::Claim(_) => None,
@@ -131,7 +151,7 @@ impl Planner {
     }
 
     /// A claim as it is now; `None` if it is gone.
-    pub(super) fn claim(&self, key: &ClaimKey) -> Option<Arc<Claim>> {
+    pub(crate) fn claim(&self, key: &ClaimKey) -> Option<Arc<Claim>> {
         match self.store().claim(Source::Overlay, key) {
             Lookup::Found(claim) => Some(claim),
             Lookup::Absent | Lookup::Unreadable(_) | Lookup::Failed(_) => None,
@@ -139,23 +159,20 @@ impl Planner {
     }
 
     /// A volume as JSON; `None` if it is gone.
-    pub(super) fn volume(&self, name: &str) -> Option<Value> {
+    pub(crate) fn volume(&self, name: &str) -> Option<Value> {
         self.sim.object("persistentvolumes", None, name)
     }
 
-    /// Why the policies keep a claim from a volume that fits it otherwise.
-    pub(super) fn rejection(&self, claim: &Claim, volume: &str) -> Option<Obstacle> {
-        let Lookup::Found(volume) = self.store().volume(Source::Overlay, volume) else { return None };
-        let offers = match self.binder.verdict(claim, &volume) {
-            Ok(Verdict::Allowed) => return None,
-            Ok(Verdict::Rejected { policy, reason }) => format!("policy {policy} rejects it: {reason}"),
-            Err(why) => why,
-        };
-        Some(Obstacle { reason: Reason::Rejected, field: "", offers, asks: String::new() })
+    /// What the policies of a claim say about a volume. The error is why they give no answer.
+    pub(crate) fn said(&self, claim: &Claim, volume: &str) -> Result<Vec<Said>, String> {
+        match self.store().volume(Source::Overlay, volume) {
+            Lookup::Found(volume) => self.binder.said(claim, &volume),
+            Lookup::Absent | Lookup::Unreadable(_) | Lookup::Failed(_) => Ok(Vec::new()),
+        }
     }
 
     /// What was decided about an object.
-    pub(super) fn decided(&self, key: &Key) -> Decided {
+    pub(crate) fn decided(&self, key: &Key) -> Decided {
         self.decisions.0.lock().get(key).cloned().unwrap_or_default()
     }
 
@@ -221,11 +238,7 @@ fn keys(objects: &[Object]) -> Vec<Key> {
     let key = |object: &Object| {
         let text = |field: &str| object.value["metadata"][field].as_str().unwrap_or_default();
         let rank = (object.resource, !object.exists(), text("creationTimestamp").to_owned());
-        match object.resource {
-            Resource::Volume => Some((rank, Key::Volume(text("name").into()))),
-            Resource::Claim => Some((rank, Key::Claim(ClaimKey::new(text("namespace"), text("name"))))),
-            _ => None,
-        }
+        Some((rank, object.key()?))
     };
     let mut keys: Vec<_> = objects.iter().filter_map(key).collect();
     // A stable sort keeps the order of the manifests.

@@ -4,7 +4,8 @@ use std::io::{self, Write};
 
 use bindery_core::Text;
 
-use super::outcome::{CandidatePlan, ClaimPlan, Outcome, Plan, VolumePlan};
+use super::candidates::CandidatePlan;
+use super::outcome::{ClaimPlan, Outcome, Plan, VolumePlan, WithoutPolicies};
 use crate::output;
 
 /// Writes the plan as tables.
@@ -32,11 +33,14 @@ fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(|cell| if cell.is_empty() { "-" } else { cell }.to_owned()).into()
 }
 
-/// The outcome of each claim, after a head.
+/// The outcome of each claim, after a head. The last column is there only if policies change something.
 fn claims(plan: &Plan<'_>) -> Vec<Vec<String>> {
-    let head = row(["CLAIM", "REQUEST", "CLASS", "OUTCOME", "VOLUME", "CAPACITY"]);
+    const COLUMNS: [&str; 7] =
+        ["CLAIM", "REQUEST", "CLASS", "OUTCOME", "VOLUME", "CAPACITY", "WITHOUT POLICIES"];
+    let mut changes = false;
     let rows = plan.claims(0).map(|claim| {
         let or_empty = |text: &Option<Text>| text.as_deref().unwrap_or_default().to_owned();
+        changes |= claim.without_policies.is_some();
         row([
             &title(&claim),
             &claim.request,
@@ -44,16 +48,22 @@ fn claims(plan: &Plan<'_>) -> Vec<Vec<String>> {
             &outcome(&claim),
             &or_empty(&claim.volume),
             claim.capacity.as_deref().unwrap_or_default(),
+            &claim.without_policies.as_ref().map(WithoutPolicies::sentence).unwrap_or_default(),
         ])
     });
-    std::iter::once(head).chain(rows).collect()
+    let mut rows: Vec<_> = std::iter::once(row(COLUMNS)).chain(rows).collect();
+    if !changes {
+        rows.iter_mut().for_each(|row| row.truncate(COLUMNS.len() - 1));
+    }
+    rows
 }
 
 fn title(claim: &ClaimPlan) -> String {
     format!("{}/{}", claim.namespace, claim.name)
 }
 
-fn outcome(claim: &ClaimPlan) -> String {
+/// The outcome of a claim in a few words.
+pub(crate) fn outcome(claim: &ClaimPlan) -> String {
     match claim.outcome {
         Outcome::Bound if claim.changed => "would be bound".to_owned(),
         Outcome::Bound => "is bound".to_owned(),
@@ -68,13 +78,37 @@ fn outcome(claim: &ClaimPlan) -> String {
     }
 }
 
+impl WithoutPolicies {
+    /// What the claim would get, in a few words.
+    pub(crate) fn sentence(&self) -> String {
+        match (self.outcome, &self.volume, &self.provisioner) {
+            (Outcome::Bound, Some(volume), _) => format!("bound to {volume}"),
+            (Outcome::Provisioning, _, Some(provisioner)) => format!("provisioned by {provisioner}"),
+            (Outcome::Bound, None, _) => "bound".to_owned(),
+            (Outcome::Provisioning, ..) => "provisioned".to_owned(),
+            (Outcome::WaitsForConsumer, ..) => "waits for first consumer".to_owned(),
+            (Outcome::WaitsForScheduler, ..) => "waits for the scheduler".to_owned(),
+            (Outcome::Pending, ..) => "pending".to_owned(),
+            (Outcome::Lost, ..) => "lost".to_owned(),
+            (Outcome::Deleted, ..) => "gone".to_owned(),
+        }
+    }
+}
+
 /// The messages and candidates of a claim.
 fn details(claim: &ClaimPlan) -> String {
     let why =
         if claim.messages.is_empty() { "nothing more is said".to_owned() } else { claim.messages.join("; ") };
     let mut text = format!("\n{}: {why}\n", title(claim));
-    let row = |candidate: &CandidatePlan| vec![format!("  {}", candidate.volume), reasons(claim, candidate)];
-    text += &output::table(&claim.candidates.iter().map(row).collect::<Vec<_>>());
+    text += &candidates(claim);
+    text
+}
+
+/// The candidates of a claim, line by line.
+pub(crate) fn candidates(claim: &ClaimPlan) -> String {
+    let waits = matches!(claim.outcome, Outcome::WaitsForConsumer | Outcome::WaitsForScheduler);
+    let row = |candidate: &CandidatePlan| vec![format!("  {}", candidate.volume), candidate.sentence(waits)];
+    let mut text = output::table(&claim.candidates.iter().map(row).collect::<Vec<_>>());
     if claim.more_candidates > 0 {
         text += &format!(
             "  and {} more volumes, further away: --nearest all lists them\n",
@@ -82,19 +116,6 @@ fn details(claim: &ClaimPlan) -> String {
         );
     }
     text
-}
-
-fn reasons(claim: &ClaimPlan, candidate: &CandidatePlan) -> String {
-    if candidate.fits {
-        return match claim.outcome {
-            Outcome::WaitsForConsumer | Outcome::WaitsForScheduler => {
-                "fits: the scheduler may choose it".to_owned()
-            }
-            _ => "fits".to_owned(),
-        };
-    }
-    let messages: Vec<&str> = candidate.obstacles.iter().map(|obstacle| obstacle.message.as_str()).collect();
-    messages.join("; ")
 }
 
 fn volumes(volumes: &[VolumePlan]) -> Vec<Vec<String>> {

@@ -88,6 +88,65 @@ fn policies_narrow_the_volumes_of_a_claim() {
 }
 
 #[test]
+fn plan_and_explain_show_what_policies_change_and_what_each_says() {
+    let home = home();
+    home.file(
+        "claims.yaml",
+        [claim("first", json!({})), claim("second", json!({}))].map(|c| c.to_string()).join("\n---\n"),
+    );
+    let arguments = ["-f", "volumes", "-f", "claims.yaml", "--policy", "policies", "--policies", &shipped()];
+    let table = home.bindery(&[&["plan"], &arguments[..]].concat()).stdout;
+    let head = "CLAIM           REQUEST  CLASS  OUTCOME         VOLUME   CAPACITY  WITHOUT POLICIES\n\
+        default/first   1Gi      -      would be bound  right-a  2Gi       bound to small-b\n\
+        default/second  1Gi      -      pending         -        -         bound to right-a\n";
+    assert!(table.starts_with(head), "{table}");
+    let explained = home.bindery(&[&["explain", "pvc", "second"], &arguments[..]].concat());
+    let expected = "\
+PersistentVolumeClaim default/second
+  asks for          1Gi, ReadWriteOnce, without class
+  phase             Pending
+  decision          would be bound to right-a
+  without policies  bound to small-b
+
+Candidates, nearest first:
+  small-b  policy own-zone rejects it: the claim is for zone a; the volume requires zone none, its \
+label says b
+  right-a  fits
+  big-a    policy at-most-twice rejects it: ";
+    assert!(explained.stdout.starts_with(expected), "{}", explained.stdout);
+    let explained = home.bindery(&[&["explain", "pvc", "second", "-o", "json"], &arguments[..]].concat());
+    let explained: Value = serde_json::from_str(&explained.stdout).expect("JSON");
+    let without = json!({"outcome": "bound", "volume": "small-b"});
+    assert_eq!(explained["withoutPolicies"], without, "{explained}");
+    let said = &explained["candidates"][2]["policies"];
+    let told =
+        |at: usize| (said[at]["policy"].as_str(), said[at]["allows"].as_bool(), said[at]["reason"].as_str());
+    assert_eq!(told(0), (Some("at-most-twice"), Some(false), Some("too-large")), "{said}");
+    assert_eq!(told(1), (Some("own-zone"), Some(true), None), "{said}");
+}
+
+#[test]
+fn a_fitting_candidate_has_the_scores_of_policies() {
+    let home = Home::new();
+    let fast = json!({"metadata": {"labels": {"bindery.dev/tier": "fast"}}});
+    let objects = [volume("plain", "1Gi", "a"), json::volume("z-fast", fast), claim("c", json!({}))];
+    home.file("objects.yaml", objects.map(|object| object.to_string()).join("\n---\n"));
+    let mut prefer = policy("tiers", "builtin:prefer", &json!({"scores": {"fast": 40}}));
+    prefer["spec"]["weight"] = json!(3);
+    home.file("prefer.yaml", prefer.to_string());
+    let files = ["-f", "objects.yaml", "--policy", "prefer.yaml", "--policies", &shipped()];
+    let explained = home.bindery(&[&["explain", "pvc/c"], &files[..]].concat()).stdout;
+    assert!(
+        explained
+            .contains("  decision          would be bound to z-fast\n  without policies  bound to plain\n"),
+        "{explained}"
+    );
+    let candidates = "  plain   fits; policy tiers scores it 0, weight 3\n  \
+        z-fast  fits; policy tiers scores it 40, weight 3\n";
+    assert!(explained.contains(candidates), "{explained}");
+}
+
+#[test]
 fn a_wrong_policy_document_is_refused_with_file_field_and_remedy() {
     let home = home();
     home.file("claim.yaml", claim("c", json!({})).to_string());

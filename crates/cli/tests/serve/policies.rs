@@ -13,7 +13,7 @@ fn policy(kind: &str, name: &str, spec: &serde_json::Value) -> String {
 }
 
 /// Three policies: at most twice the request, the zone of the claim, and one whose module is missing.
-fn documents() -> tempfile::TempDir {
+pub(crate) fn documents() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, spec: serde_json::Value| {
         std::fs::write(folder.path().join(format!("{name}.yaml")), policy("MatchPolicy", name, &spec))
@@ -37,7 +37,9 @@ async fn claims_get_what_their_policies_allow_and_wait_for_the_rest() {
     // Rejected, until a volume comes that is small enough.
     cluster.create_available_volume("large", "100Gi").await;
     cluster.create_claim("c", "1Gi").await;
-    cluster.until_event(is_event("c", "FailedBinding")).await;
+    let event = cluster.until_event(is_event("c", "FailedBinding")).await;
+    let message = event.message.unwrap_or_default();
+    assert!(message.ends_with("; 1 of 1 volumes rejected: twice 1"), "{message}");
     cluster.create_available_volume("right", "2Gi").await;
     cluster.until_claim("c", is_bound_to("right")).await;
 

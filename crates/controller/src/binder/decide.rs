@@ -6,6 +6,7 @@ use bindery_core::{
     Action, ClaimKey, Decision, Engine, Evidence, Exchange, Lookup, Request, Source, Subject, Text,
     VolumeTarget,
 };
+use bindery_policy::Rejections;
 use bindery_store::{Fact, Store, facts_of, facts_of_claim};
 
 use super::Binder;
@@ -26,6 +27,8 @@ pub(super) struct Decided<'a> {
     pub(super) request: Request,
     pub(super) exchanges: Vec<Exchange>,
     pub(super) decision: Decision,
+    /// How many volumes the policies reject.
+    pub(super) rejections: Option<Rejections>,
     pub(super) locks: Locks<'a>,
 }
 
@@ -128,8 +131,9 @@ impl<P: Port> Binder<P> {
     ) -> Result<Decided<'_>, Unsound> {
         let engine = self.decider.engine();
         let subscriber = (lock.key().clone(), role);
-        let (decision, exchanges) =
+        let (decision, run) =
             self.ask_engine(&*engine, &subscriber, &request).await.map_err(Unsound::Final)?;
+        let EngineRun { exchanges, rejections, .. } = run;
         // Only operations wait; a sync that wants to wait is refused. Syncs that are decided meanwhile are
         // like other actors: the guard checks the objects as they left them.
         if decision.wait_ms > 0 && role == Role::Operation {
@@ -139,7 +143,7 @@ impl<P: Port> Binder<P> {
         let outcome = self.secure(&request, &exchanges, &decision).await;
         self.write_down(lock.key(), &*engine, &request, &exchanges, &decision, &outcome);
         match outcome {
-            Ok(locks) => Ok(Decided { request, exchanges, decision, locks }),
+            Ok(locks) => Ok(Decided { request, exchanges, decision, rejections, locks }),
             Err(Unsound::Final(error)) => {
                 match &error {
                     SyncError::Refused(why) => self.report_refusal(&request, why),
@@ -164,7 +168,7 @@ impl<P: Port> Binder<P> {
         engine: &dyn Engine,
         subscriber: &Subscriber,
         request: &Request,
-    ) -> Result<(Decision, Vec<Exchange>), SyncError> {
+    ) -> Result<(Decision, EngineRun), SyncError> {
         let (decision, run) = self.decider.decide(engine, request, Reads::Cached).await.map_err(|error| {
             let error = SyncError::from(error);
             match &error {
@@ -174,19 +178,18 @@ impl<P: Port> Binder<P> {
             error
         })?;
         self.metrics.decisions.inc();
-        let EngineRun { exchanges, since, in_flight } = run;
         let mut facts = match &request.subject {
-            Subject::SyncClaim(claim) => facts_of_claim(claim, &exchanges),
-            _ => facts_of(&exchanges),
+            Subject::SyncClaim(claim) => facts_of_claim(claim, &run.exchanges),
+            _ => facts_of(&run.exchanges),
         };
         facts.extend(self.decider.policies.facts(request));
         if chosen(&decision).is_none() {
-            facts.extend(in_flight.map(Fact::Reservation));
+            facts.extend(run.in_flight.clone().map(Fact::Reservation));
         }
-        if self.intake.turns().subscriptions.subscribe(subscriber.clone(), since, facts) {
+        if self.intake.turns().subscriptions.subscribe(subscriber.clone(), run.since, facts) {
             self.intake.enqueue(subscriber.0.clone());
         }
-        Ok((decision, exchanges))
+        Ok((decision, run))
     }
 
     /// Has the guard check a decision, and reserves the volume and the key that it needs.

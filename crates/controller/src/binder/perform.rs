@@ -140,7 +140,7 @@ impl<P: Port> Binder<P> {
     ) -> Result<ControlFlow<()>, OperationError> {
         let request = running.request(self.port.now());
         let decided = self.decide(lock, Role::Operation, || Some(request.clone())).await?;
-        let Some(Decided { request, exchanges, decision, locks }) = decided else {
+        let Some(Decided { request, exchanges, decision, locks, .. }) = decided else {
             return Ok(ControlFlow::Break(()));
         };
         // Every operation on a volume deletes or recycles it, so each of its steps is held back.
@@ -149,7 +149,7 @@ impl<P: Port> Binder<P> {
         }
         let known = KnownObjects::new(&request, &exchanges);
         let mut carried =
-            self.executor.carry_out(&request, &decision, known, running.template.as_ref()).await;
+            self.executor.carry_out(&request, &decision, known, running.template.as_ref(), None).await;
         drop(locks);
         self.enqueue(lock.key(), std::mem::take(&mut carried.enqueue));
         if let Some(delay) = again_after(&decision, &carried) {

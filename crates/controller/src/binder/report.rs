@@ -2,11 +2,14 @@
 //! writes that the API server refuses.
 
 use bindery_core::{
-    ClaimKey, ClaimTarget, Event, EventKind, EventType, Regarding, Request, Subject, Text, VolumeTarget,
+    Action, ClaimKey, ClaimTarget, Decision, Event, EventKind, EventType, Regarding, Request, Subject, Text,
+    VolumeTarget,
 };
+use bindery_policy::Rejections;
 
 use super::{Binder, Mode};
-use crate::note::{REASON_POLICY_FAILED, REASON_REFUSED, REASON_UNWRITABLE};
+use crate::decider::chosen;
+use crate::note::{REASON_POLICY_FAILED, REASON_REFUSED, REASON_UNWRITABLE, REASON_VOLUMES_REJECTED};
 use crate::{Note, Port, SyncError, WriteError};
 
 impl<P: Port> Binder<P> {
@@ -39,6 +42,23 @@ impl<P: Port> Binder<P> {
     /// Tells the user that a claim waits because a policy gives no answer.
     pub(super) fn report_policy(&self, request: &Request, error: &SyncError) {
         self.warn(request, REASON_POLICY_FAILED, error.to_string());
+    }
+
+    /// Tells the user that a claim waits for a volume that its policies allow, where no event of the decision
+    /// says so. Returns whether it did.
+    pub(super) fn report_rejections(
+        &self,
+        request: &Request,
+        decision: &Decision,
+        rejections: Option<&Rejections>,
+    ) -> bool {
+        let (Some(rejections), Some(regarding)) = (rejections, regarding(request)) else { return false };
+        if decision.actions().any(|action| matches!(action, Action::Emit(_))) || chosen(decision).is_some() {
+            return false;
+        }
+        let (event_type, reason) = (EventType::Normal, REASON_VOLUMES_REJECTED);
+        self.tell(&Note { regarding, event_type, reason, message: rejections.to_string() });
+        true
     }
 
     /// Tells the user that a write for an object cannot be prepared, or that the API server refuses it for

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bindery_core::{Claim, EngineFault, Request, Stop, Subject, Text, Timestamp, Verdict, Volume};
-use bindery_policy::{Chain, FormerClaim, Kept, Reclaimed, Rounds, Surroundings};
+use bindery_policy::{Chain, FormerClaim, Kept, Reclaimed, Rounds, Said, Surroundings};
 use bindery_store::{Fact, Store};
 use tokio::sync::Semaphore;
 
@@ -92,13 +92,14 @@ impl Policies {
         }
     }
 
-    /// Whether a claim may newly get a volume. It asks the matchers on this thread.
-    pub(crate) fn settle(&self, store: &Store, claim: &Claim, volume: &Volume) -> Result<Verdict, Stop> {
+    /// What the policies of a claim say about a volume. It asks the matchers on this thread.
+    pub(crate) fn said(&self, store: &Store, claim: &Claim, volume: &Volume) -> Result<Vec<Said>, Stop> {
+        let around = surroundings(store, claim);
         let mut rounds = Rounds::default();
         loop {
-            match self.verdict(store, claim, volume, &mut rounds) {
+            match self.chain.said(claim, volume, &around, &self.kept, &mut rounds) {
                 Err(Stop::Judge) => rounds.perform(&self.chain, &self.kept)?,
-                verdict => return verdict,
+                said => return said,
             }
         }
     }
@@ -111,9 +112,12 @@ impl Policies {
         volume: &Volume,
         rounds: &mut Rounds,
     ) -> Result<Verdict, Stop> {
-        let around = around(store, &claim.key.namespace, claim.class_or_empty());
-        self.chain.verdict(claim, volume, &around, &self.kept, rounds)
+        self.chain.verdict(claim, volume, &surroundings(store, claim), &self.kept, rounds)
     }
+}
+
+fn surroundings(store: &Store, claim: &Claim) -> Surroundings {
+    around(store, &claim.key.namespace, claim.class_or_empty())
 }
 
 /// What is to be noted of a claim on its volume for reclaimers; `None` for nothing.

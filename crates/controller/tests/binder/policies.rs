@@ -10,7 +10,7 @@ use bindery_core::{
 };
 use bindery_engine::DefaultEngine;
 use bindery_kit::{AtMostTwice, Blocking, Fails, SameZone, ZONE, gib, policy};
-use bindery_policy::{Chain, Matches, OnFailure, Policy};
+use bindery_policy::{Chain, Matches, OnFailure, Otherwise, Policy};
 use bindery_store::{Delivery, Object};
 use tokio::time::Instant;
 
@@ -65,6 +65,23 @@ async fn a_claim_gets_the_smallest_volume_that_its_policies_allow() {
     assert_eq!(binder.sync(&key("c2")).await.result, Ok(()));
     assert_eq!(bound_to(&binder, "c2"), None);
     assert_eq!(double.reasons(), ["FailedBinding"]);
+    let message = &double.messages()[0];
+    assert!(message.ends_with("; 2 of 2 volumes rejected: size 1, zone 1"), "{message}");
+}
+
+#[tokio::test]
+async fn a_claim_that_its_policies_hold_back_is_told_so() {
+    let double = Double::new();
+    double.add_volume(&in_zone(volume("b1"), "b"));
+    double.add_claim(&zoned("c"));
+    let policies = vec![Policy { otherwise: Otherwise::Wait, ..policy("zone", SameZone) }];
+    let binder = binder(&double, DefaultEngine, policies);
+    let synced = binder.sync(&key("c")).await;
+    assert_eq!((synced.result, double.writes()), (Ok(()), vec![]));
+    assert_eq!(double.reasons(), ["VolumesRejected"]);
+    assert_eq!(double.messages(), ["1 of 1 volumes rejected: zone 1"]);
+    // The event is written again before it expires.
+    assert_eq!(synced.refresh_after, Some(bindery_controller::EVENT_REFRESH));
 }
 
 /// An engine that knows no policies, and reserves volume `v` for the claim.

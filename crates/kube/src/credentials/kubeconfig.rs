@@ -18,9 +18,14 @@ use super::source::{Field, FieldValue, Source};
 /// kube takes a proxy from these if the kubeconfig names none.
 const PROXY_VARIABLES: [&str; 2] = ["HTTPS_PROXY", "https_proxy"];
 
-/// The server and user of the kubeconfig's current context.
-pub(crate) async fn read(path: &Path) -> Result<Source, CredentialsError> {
-    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| refused(error.to_string()))?;
+/// The server and user of a context: without a name the current one, without a path that of the kubeconfig
+/// which kubectl reads.
+pub(crate) async fn read(path: Option<&Path>, context: Option<&str>) -> Result<Source, CredentialsError> {
+    let kubeconfig = path.map_or_else(Kubeconfig::read, Kubeconfig::read_from);
+    let mut kubeconfig = kubeconfig.map_err(|error| refused(error.to_string()))?;
+    if let Some(name) = context {
+        kubeconfig.current_context = Some(name.to_owned());
+    }
     source(kubeconfig).await
 }
 
@@ -40,7 +45,7 @@ async fn source(mut kubeconfig: Kubeconfig) -> Result<Source, CredentialsError> 
     let name = kubeconfig.current_context.as_deref().filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| refused("it has no current-context: set it to the name of a context"))?;
     let named = kubeconfig.contexts.iter().find(|named| named.name == name);
-    let named = named.ok_or_else(|| refused(format!("there is no context {name:?}, its current-context")))?;
+    let named = named.ok_or_else(|| refused(format!("it has no context {name:?}: name another one")))?;
     let in_context = format!("context {name:?}");
     let context = named.context.clone().unwrap_or_default();
     refuse_unknown(&in_context, [&named.other, &context.other])?;

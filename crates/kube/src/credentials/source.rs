@@ -85,6 +85,11 @@ impl fmt::Display for Field {
 }
 
 impl Source {
+    /// The namespace of the context, else `default`.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.config.default_namespace
+    }
+
     /// Runs the plugin for the first time, if there is one.
     pub(super) async fn ask_plugin(&mut self) -> Result<(), CredentialsError> {
         match &mut self.plugin {

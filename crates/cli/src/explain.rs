@@ -1,0 +1,175 @@
+//! `bindery explain`: the state of one claim or volume, and what Bindery would decide about it now.
+//!
+//! The object is decided as `bindery plan` decides, by the binder of `serve` on a simulated API server, but
+//! alone: as if its turn were next. From a cluster, explain reads what that decision rests on; it writes
+//! nothing.
+
+mod advice;
+mod claim;
+mod live;
+mod volume;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use bindery_controller::Key;
+use bindery_core::{ClaimKey, Engine};
+use bindery_host::Limits;
+use bindery_kube::ApiClient;
+use bindery_policy::Chain;
+
+use crate::engine::EngineArguments;
+use crate::manifest::{self, Manifest};
+use crate::objects::Resource;
+use crate::output::Format;
+use crate::plan;
+use crate::plan::load::{self, Object};
+use crate::plan::planner::Planner;
+use crate::policies::{PolicyArguments, Purpose};
+
+/// Explain the state of a claim or volume, and what Bindery would decide about it now.
+///
+/// Reads the cluster of your kubeconfig, as kubectl does, or manifests with `--filename`. Writes nothing.
+/// Policies are those that `--policy` names, so name those of `bindery serve`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The object: `pvc NAME` or `pv NAME`, also `pvc/NAME` or `pv/NAME`.
+    #[arg(value_name = "TYPE NAME", required = true, num_args = 1..=2)]
+    object: Vec<String>,
+    /// Namespace of the claim. By default that of the context, and `default` with `--filename`.
+    #[arg(short, long, value_parser = load::namespace)]
+    namespace: Option<String>,
+    /// Instead of a cluster, read a file, a folder, or `-` for standard input, as `bindery plan` does. Repeat
+    /// it for several.
+    #[arg(short = 'f', long = "filename", value_name = "FILE",
+          conflicts_with_all = ["kubeconfig", "context"])]
+    files: Vec<PathBuf>,
+    /// Read subfolders too.
+    #[arg(short = 'R', long, requires = "files")]
+    recursive: bool,
+    /// Kubeconfig of the cluster. By default those of the variable `KUBECONFIG`, else `~/.kube/config`.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig. By default the current one.
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// Format of the explanation.
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+    /// Most volumes that are listed, the nearest first; `all` for all.
+    #[arg(long, value_name = "COUNT", default_value = "8", value_parser = plan::nearest)]
+    nearest: usize,
+    #[command(flatten)]
+    engine: EngineArguments,
+    #[command(flatten)]
+    policies: PolicyArguments,
+}
+
+/// Runs `bindery explain`. Errors name the object and the remedy.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let (resource, name) = resource_and_name(&arguments.object)?;
+    let decider = Decider {
+        engine: arguments.engine.load(Limits::default().unhurried())?,
+        engine_name: arguments.engine.name(),
+        policies: arguments.policies.load(arguments.engine.cache(), Purpose::Show)?,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let (key, manifests) = arguments.read(resource, name, &decider.policies).await?;
+        let objects = load::sort(manifests)?;
+        let object = objects.iter().find(|object| object.key().as_ref() == Some(&key)).cloned();
+        let object = object.ok_or_else(|| anyhow!("the manifests have no {key}; name another object"))?;
+        match &key {
+            Key::Claim(key) => {
+                let explained = claim::explain(&decider, objects, &object, key, arguments.nearest).await?;
+                arguments.output.print(&explained, |out| out.write_all(explained.text().as_bytes()))
+            }
+            Key::Volume(name) => {
+                let explained = volume::explain(&decider, objects, &object, name).await?;
+                arguments.output.print(&explained, |out| out.write_all(explained.text().as_bytes()))
+            }
+        }
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The resource and the name that the command line gives.
+fn resource_and_name(words: &[String]) -> Result<(Resource, &str)> {
+    let (kind, name) = match words {
+        [word] => word.split_once('/').unwrap_or((word, "")),
+        [kind, name] => (kind.as_str(), name.as_str()),
+        _ => ("", ""),
+    };
+    let resource = match kind.to_ascii_lowercase().trim_end_matches('s') {
+        "pvc" | "persistentvolumeclaim" => Resource::Claim,
+        "pv" | "persistentvolume" => Resource::Volume,
+        _ => bail!("{kind:?} is not a type that is explained; give pvc NAME or pv NAME"),
+    };
+    if name.is_empty() {
+        bail!("the name is missing; give {kind} NAME");
+    }
+    Ok((resource, name))
+}
+
+impl Arguments {
+    /// The key of the object, and the objects that its decision rests on.
+    async fn read(&self, resource: Resource, name: &str, policies: &Chain) -> Result<(Key, Vec<Manifest>)> {
+        let key = |namespace: &str| match resource {
+            Resource::Claim => Key::Claim(ClaimKey::new(namespace, name)),
+            _ => Key::Volume(name.into()),
+        };
+        if !self.files.is_empty() {
+            let namespace = self.namespace.as_deref().unwrap_or("default");
+            return Ok((key(namespace), manifest::read(&self.files, self.recursive)?));
+        }
+        let client = ApiClient::of_user(self.kubeconfig.as_deref(), self.context.as_deref()).await;
+        let (client, namespace) = client.with_context(|| match &self.kubeconfig {
+            Some(path) => format!("--kubeconfig {} cannot be used", path.display()),
+            None => {
+                "the kubeconfig cannot be used; name one by --kubeconfig, or give manifests by --filename"
+                    .to_owned()
+            }
+        })?;
+        let key = key(self.namespace.as_deref().unwrap_or(&namespace));
+        let manifests = live::read(&client, &key, policies.declared().namespaces).await?;
+        Ok((key, manifests))
+    }
+}
+
+/// What decides.
+struct Decider {
+    engine: Arc<dyn Engine>,
+    engine_name: String,
+    policies: Arc<Chain>,
+}
+
+impl Decider {
+    /// The cluster of these objects after the decision about one of them.
+    async fn decide(&self, objects: Vec<Object>, key: &Key) -> Result<Planner> {
+        self.decide_by(Arc::clone(&self.policies), objects, key).await
+    }
+
+    /// The same without policies.
+    async fn decide_without_policies(&self, objects: Vec<Object>, key: &Key) -> Result<Planner> {
+        self.decide_by(Arc::default(), objects, key).await
+    }
+
+    async fn decide_by(&self, policies: Arc<Chain>, objects: Vec<Object>, key: &Key) -> Result<Planner> {
+        let planner = Planner::new(Arc::clone(&self.engine), policies, objects).await?;
+        planner.settle_alone(key).await.with_context(|| self.engine_name.clone())?;
+        Ok(planner)
+    }
+}
+
+/// Lines of a name and a value, below each other.
+fn lines(rows: &[(&str, String)]) -> String {
+    let rows: Vec<_> = rows.iter().map(|(name, value)| vec![format!("  {name}"), value.clone()]).collect();
+    crate::output::table(&rows)
+}
+
+/// A text of an object, empty where there is none.
+fn text(object: &Object, pointer: &str) -> String {
+    object.value.pointer(pointer).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned()
+}

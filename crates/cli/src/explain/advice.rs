@@ -1,0 +1,125 @@
+//! What would change a decision about a claim.
+
+use bindery_core::{AccessModes, Claim, Reason, VolumeMode};
+
+use crate::plan::candidates::CandidatePlan;
+use crate::plan::outcome::{ClaimPlan, Outcome};
+use crate::plan::planner::Planner;
+
+/// What a claim asks for, as a sentence.
+pub(super) fn asks_for(claim: &Claim) -> String {
+    let class = match claim.class.as_deref() {
+        None => "no class given".to_owned(),
+        Some("") => "without class".to_owned(),
+        Some(name) => format!("class {name}"),
+    };
+    let mut parts = vec![claim.request.to_string(), modes(claim.access_set()), class];
+    parts.extend((claim.mode == VolumeMode::Block).then(|| "volumeMode Block".to_owned()));
+    parts.extend(claim.volume_name.as_ref().map(|name| format!("volume {name}")));
+    parts.join(", ")
+}
+
+/// At most two sentences.
+pub(super) fn of_claim(planner: &Planner, claim: &Claim, plan: &ClaimPlan) -> Vec<String> {
+    let sentence = match plan.outcome {
+        Outcome::Deleted => return Vec::new(),
+        Outcome::Bound if !plan.changed => return Vec::new(),
+        Outcome::Bound => {
+            "Nothing has to change: Bindery binds it when it runs. If the claim stays Pending, see \
+                           whether a replica leads: kubectl -n kube-system get lease bindery."
+                .to_owned()
+        }
+        Outcome::Provisioning => format!(
+            "{} has to create a volume: see its log. Or add a volume {}.",
+            plan.provisioner.as_deref().unwrap_or("Its provisioner"),
+            that_fits(claim, plan)
+        ),
+        Outcome::WaitsForConsumer => {
+            "Create a pod that uses the claim: its class waits for the first one.".into()
+        }
+        Outcome::WaitsForScheduler => {
+            "Its pod has to be scheduled: kubectl describe pod says what it waits for.".to_owned()
+        }
+        Outcome::Lost => match claim.volume_name.as_deref() {
+            Some(name) if planner.volume(name).is_none() => format!(
+                "Create volume {name} again if its data still exist: the claim is bound to it again. Else \
+                 delete the claim."
+            ),
+            _ => return Vec::new(),
+        },
+        Outcome::Pending => return pending(planner, claim, plan),
+    };
+    vec![sentence]
+}
+
+fn pending(planner: &Planner, claim: &Claim, plan: &ClaimPlan) -> Vec<String> {
+    if let Some(name) = claim.volume_name.as_deref().filter(|name| planner.volume(name).is_none()) {
+        return vec![format!("Create volume {name}, or make the claim again without spec.volumeName.")];
+    }
+    // A volume with one obstacle is one change away.
+    let near = plan.candidates.iter().find_map(remedy);
+    let other = match &claim.volume_name {
+        Some(_) => {
+            "Make the claim again without spec.volumeName: it then gets any volume that fits.".to_owned()
+        }
+        None => format!("Add a volume {}.", that_fits(claim, plan)),
+    };
+    near.into_iter().chain([other]).collect()
+}
+
+/// What would make a volume fit that has one obstacle.
+fn remedy(candidate: &CandidatePlan) -> Option<String> {
+    let [obstacle] = candidate.obstacles.as_slice() else { return None };
+    let (volume, offers, asks) = (&candidate.volume, &obstacle.offers, &obstacle.asks);
+    Some(match obstacle.reason {
+        Reason::TooSmall => format!("Ask for at most {offers}: volume {volume} fits then."),
+        Reason::ClassDiffers if offers == "none" => {
+            format!("Ask for a volume without class (storageClassName: \"\"): volume {volume} fits then.")
+        }
+        Reason::ClassDiffers => format!("Ask for class {offers}: volume {volume} fits then."),
+        Reason::VolumeModeDiffers => format!("Ask for volumeMode {offers}: volume {volume} fits then."),
+        Reason::AttributesClassDiffers => {
+            format!("Ask for volumeAttributesClassName {offers}: volume {volume} fits then.")
+        }
+        Reason::AccessModesMissing => format!("Ask for {offers} only: volume {volume} fits then."),
+        Reason::SelectorDiffers => format!("Label volume {volume} so that {asks} holds."),
+        Reason::ReservedForOther => {
+            format!("Volume {volume} is reserved for {offers}: it fits once its spec.claimRef is cleared.")
+        }
+        Reason::Unreadable => format!("Correct volume {volume}: {offers}."),
+        Reason::Rejected => {
+            let by = candidate.policies.iter().find(|said| !said.allows)?;
+            format!(
+                "Policy {} keeps volume {volume} from the claim: change what its reason names.",
+                by.policy
+            )
+        }
+        Reason::Deleting | Reason::NotAvailable | Reason::InFlight | Reason::WaitsForConsumer => return None,
+    })
+}
+
+/// The volume that the claim needs.
+fn that_fits(claim: &Claim, plan: &ClaimPlan) -> String {
+    let class = match plan.storage_class.as_deref() {
+        None | Some("") => "without class".to_owned(),
+        Some(name) => format!("of class {name}"),
+    };
+    let mut parts = vec![format!("with at least {}", claim.request), modes(claim.access_set())];
+    parts.extend((claim.mode == VolumeMode::Block).then(|| "volumeMode Block".to_owned()));
+    let attributes = Some(claim.attributes_class_or_empty()).filter(|name| !name.is_empty());
+    parts.extend(attributes.map(|name| format!("volumeAttributesClassName {name}")));
+    parts.extend((!claim.requirements().is_empty()).then(|| "labels that its selector matches".to_owned()));
+    let allowed =
+        if plan.candidates.iter().any(|candidate| candidate.policies.iter().any(|said| !said.allows)) {
+            " that the policies allow"
+        } else {
+            ""
+        };
+    format!("{class} {}{allowed}", parts.join(", "))
+}
+
+/// Access modes, by name.
+pub(super) fn modes(modes: AccessModes) -> String {
+    let names: Vec<&str> = modes.iter().map(bindery_core::AccessMode::name).collect();
+    names.join(" and ")
+}

@@ -1,0 +1,93 @@
+//! `bindery explain` on a real API server, as the plugin of the real kubectl.
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use bindery_cluster::{Cluster, Manager, is_bound_to, is_event, run};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::policies::documents;
+
+/// A folder with the program under the name of a plugin, and what its user gives to kubectl.
+struct User {
+    folder: TempDir,
+    kubeconfig: PathBuf,
+}
+
+impl User {
+    fn new(kubeconfig: &Path) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        symlink(env!("CARGO_BIN_EXE_bindery"), folder.path().join("kubectl-bindery")).unwrap();
+        Self { folder, kubeconfig: kubeconfig.to_owned() }
+    }
+
+    /// The same user as another one.
+    fn impersonating(self, name: &str) -> Self {
+        let mut kubeconfig: Value =
+            serde_json::from_slice(&std::fs::read(&self.kubeconfig).unwrap()).unwrap();
+        kubeconfig["users"][0]["user"]["as"] = name.into();
+        let path = self.folder.path().join("kubeconfig");
+        std::fs::write(&path, kubeconfig.to_string()).unwrap();
+        Self { kubeconfig: path, ..self }
+    }
+
+    /// What `kubectl bindery explain` prints; with the standard error, if it fails.
+    fn explains(&self, arguments: &[&str]) -> Result<String, String> {
+        let mut kubectl = Command::new(std::env::var_os("BINDERY_KUBECTL").unwrap());
+        kubectl.env("PATH", self.folder.path()).env("KUBECONFIG", &self.kubeconfig);
+        kubectl.args(["bindery", "explain"]).args(arguments);
+        let output = run(&mut kubectl, "");
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+    }
+}
+
+#[tokio::test]
+async fn kubectl_explains_claims_and_volumes_by_reads_alone() {
+    let cluster = Cluster::start(Manager::WithoutBinder).await;
+    let documents = documents();
+    let folder = documents.path().to_str().unwrap();
+    let _replica = cluster.replica_with("first", &["--policy", folder]);
+    cluster.create_available_volume("large", "100Gi").await;
+    cluster.create_claim("c", "1Gi").await;
+    cluster.until_event(is_event("c", "FailedBinding")).await;
+
+    let proxy = cluster.proxy().await;
+    let user = User::new(&proxy.kubeconfig());
+    let twice = documents.path().join("twice.yaml");
+    let policy = ["--policy", twice.to_str().unwrap()];
+    let explained = user.explains(&[&["pvc", "c"], &policy[..]].concat()).unwrap();
+    for part in [
+        "PersistentVolumeClaim default/c\n",
+        "  phase             Pending\n",
+        "  without policies  bound to large\n",
+        "\n  large  policy twice rejects it: ",
+        "\n  Add a volume without class with at least 1Gi, ReadWriteOnce that the policies allow.\n",
+    ] {
+        assert!(explained.contains(part), "{explained}\nlacks {part}");
+    }
+
+    cluster.create_available_volume("right", "2Gi").await;
+    cluster.until_claim("c", is_bound_to("right")).await;
+    let explained = user.explains(&["pvc/c", "--namespace", "default"]).unwrap();
+    assert!(explained.contains("  decision  is bound to right since 20"), "{explained}");
+    let explained: Value =
+        serde_json::from_str(&user.explains(&["pv", "right", "-o", "json"]).unwrap()).unwrap();
+    assert_eq!(explained["claimState"], "bound to default/c", "{explained}");
+    let kept = "it is kept with its data until an administrator clears spec.claimRef or deletes it";
+    assert_eq!(explained["afterItsClaim"], kept, "{explained}");
+    let requests = proxy.take_requests();
+    assert!(!requests.is_empty() && requests.iter().all(|request| !request.is_write()), "{requests:?}");
+
+    let absent = "error: persistentvolumeclaims \"c\" not found\n";
+    assert_eq!(user.explains(&["pvc", "c", "-n", "kube-system"]), Err(absent.to_owned()));
+    let no_context = "error: the kubeconfig cannot be used; name one by --kubeconfig, or give manifests by \
+        --filename: it has no context \"x\": name another one\n";
+    assert_eq!(user.explains(&["pvc", "c", "--context", "x"]), Err(no_context.to_owned()));
+    let refused = user.impersonating("nobody").explains(&["pv", "right"]).unwrap_err();
+    let forbidden = "error: persistentvolumes \"right\" is forbidden: User \"nobody\" cannot get resource \
+        \"persistentvolumes\" in API group \"\" at the cluster scope; ask for this right: ";
+    assert!(refused.starts_with(forbidden), "{refused}");
+}

@@ -1,0 +1,73 @@
+//! Reads objects as JSON, for commands that explain.
+
+use http::Method;
+use serde_json::Value;
+
+use crate::client::ApiClient;
+use crate::request::segment;
+use crate::rest::{self, Fault};
+
+/// Objects in one page of a list (client-go's default).
+const PAGE: u32 = 500;
+
+/// Why objects could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// There is no such object: the API server's message.
+    #[error("{0}")]
+    Absent(String),
+    /// The user lacks the right to read: the API server's message.
+    #[error("{0}")]
+    Forbidden(String),
+    /// The API server did not answer, or not as expected.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<Fault> for ReadError {
+    fn from(fault: Fault) -> Self {
+        let message = fault.message().into_owned();
+        match fault {
+            Fault::Refused { code: 404, .. } => Self::Absent(message),
+            Fault::Refused { code: 403, .. } => Self::Forbidden(message),
+            Fault::Refused { code: 401, .. } => {
+                Self::Failed("the API server does not accept the credentials (401)".to_owned())
+            }
+            fault => Self::Failed(fault.to_string()),
+        }
+    }
+}
+
+/// Reads the object of that name in a collection, such as `/api/v1/persistentvolumes`.
+///
+/// # Errors
+///
+/// The object could not be read, or does not exist.
+pub async fn get(client: &ApiClient, collection: &str, name: &str) -> Result<Value, ReadError> {
+    let name = segment(name).map_err(|error| ReadError::Failed(error.to_string()))?;
+    Ok(rest::json(client, Method::GET, &format!("{collection}/{name}"), None).await?)
+}
+
+/// Lists all objects of a collection, page by page. Items of such a list have neither apiVersion nor kind.
+///
+/// # Errors
+///
+/// The objects could not be read.
+pub async fn list(client: &ApiClient, collection: &str) -> Result<Vec<Value>, ReadError> {
+    let mut items = Vec::new();
+    let mut token = String::new();
+    loop {
+        let path = match token.as_str() {
+            "" => format!("{collection}?limit={PAGE}"),
+            token => format!("{collection}?limit={PAGE}&continue={}", rest::encode(token)),
+        };
+        let mut page = rest::json(client, Method::GET, &path, None).await?;
+        if let Value::Array(page) = page["items"].take() {
+            items.extend(page);
+        }
+        match page["metadata"]["continue"].as_str() {
+            Some(next) if !next.is_empty() => next.clone_into(&mut token),
+            _ => return Ok(items),
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What each policy of a claim says about one volume, for commands that explain.
+
+use bindery_core::{Claim, Stop, Text, Volume};
+
+use crate::chain::{Asked, rejection};
+use crate::kept::Verdict;
+use crate::view::sentence;
+use crate::{Chain, Kept, Rounds, Surroundings};
+
+/// What one policy says about a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// The policy.
+    pub policy: Text,
+    /// What it says.
+    pub says: Says,
+}
+
+/// What a policy can say about a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Says {
+    /// The claim may get it.
+    Allowed,
+    /// The claim may get it, and the volumes with the highest sum of weighted scores are preferred.
+    Scored {
+        /// Its score.
+        score: u32,
+        /// By what the score is multiplied.
+        weight: u32,
+    },
+    /// The claim may not get it.
+    Rejected {
+        /// The name of the reason.
+        reason: Text,
+        /// The reason as a sentence.
+        sentence: Text,
+    },
+}
+
+impl Chain {
+    /// What the policies of a claim say about a volume, in the order of the chain. A policy that judges
+    /// volumes is left out where another one has rejected the volume: it is not asked.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Chain::verdict`].
+    pub fn said(
+        &self,
+        claim: &Claim,
+        volume: &Volume,
+        around: &Surroundings,
+        kept: &Kept,
+        rounds: &mut Rounds,
+    ) -> Result<Vec<Said>, Stop> {
+        let applied = self.applied(claim, around, kept, &rounds.failed)?;
+        rounds.narrowed(&applied)?;
+        applied.verdict(volume, rounds)?;
+        Ok(applied.asked.iter().filter_map(|asked| asked.said(volume)).collect())
+    }
+}
+
+impl Asked<'_> {
+    /// What the policy has said; `None` if it was not asked.
+    fn said(&self, volume: &Volume) -> Option<Said> {
+        let (metadata, narrowing) = (self.matcher.metadata(), self.context.narrowing()?);
+        let verdict = match rejection(narrowing, metadata, volume) {
+            Some(reason) => Verdict::Rejected(reason),
+            None if narrowing.judge => self.context.verdict(metadata, volume)?,
+            None => Verdict::Allowed(0),
+        };
+        let says = match verdict {
+            Verdict::Allowed(score) if metadata.scores => Says::Scored { score, weight: self.policy.weight },
+            Verdict::Allowed(_) => Says::Allowed,
+            Verdict::Rejected(reason) => Says::Rejected {
+                reason: metadata.reasons.get(reason as usize).map(|reason| reason.name.clone())?,
+                sentence: sentence(metadata, reason, &self.context.view, volume),
+            },
+        };
+        Some(Said { policy: self.policy.name.clone(), says })
+    }
+}
