@@ -33,7 +33,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Router, body::Body};
 use bindery_controller::{Binder, Port, Reads, ReviewError, Reviewed};
-use bindery_core::{Declared, Finding, ReclaimPolicy, Regarding, Rule, Text, Volume};
+use bindery_core::{Declared, EngineFault, Finding, ReclaimPolicy, Regarding, Rule, Stop, Text, Volume};
 use futures::FutureExt as _;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
@@ -302,6 +302,9 @@ impl Fault {
                 FaultCause::Read,
                 "Bindery has not checked this request: it could not read an object that the request names",
             ),
+            Self::Review(ReviewError::Engine(EngineFault::Stopped(Stop::Waits { .. }))) => {
+                (FaultCause::Policy, "Bindery has not checked this request: a policy gave no answer")
+            }
             Self::Review(ReviewError::Engine(_) | ReviewError::Nonsense | ReviewError::Refused(_)) => {
                 (FaultCause::Engine, "Bindery has not checked this request: its engine failed")
             }

@@ -115,6 +115,39 @@ that is less.
 {{- if .Values.engine.configMap.name -}}/etc/bindery/engine/{{ .Values.engine.configMap.key }}{{- else -}}{{ .Values.engine.file }}{{- end -}}
 {{- end -}}
 
+{{/* The policy documents by name, without those that null takes away from the values of before. */}}
+{{- define "bindery.documents" -}}
+{{- $documents := dict -}}
+{{- range $name, $text := .Values.policies.documents -}}
+{{- with $text }}{{ $_ := set $documents $name . }}{{ end -}}
+{{- end -}}
+{{- toJson $documents -}}
+{{- end -}}
+
+{{/* Whether pods compile components. */}}
+{{- define "bindery.compiles" -}}
+{{- if or (ne (include "bindery.engine" .) "native") (include "bindery.documents" . | fromJson) -}}yes{{- end -}}
+{{- end -}}
+
+{{/*
+Whether policies read labels of namespaces: the value says so, a document selects namespaces, or it names a policy that ships and
+declares such a label. What a module of one's own declares cannot be seen here.
+*/}}
+{{- define "bindery.readsNamespaces" -}}
+{{- $reads := .Values.policies.readNamespaces -}}
+{{- range $name, $text := include "bindery.documents" . | fromJson -}}
+{{- range regexSplit "(?m)^---" $text -1 -}}
+{{- $document := fromYaml . -}}
+{{- with $document.Error -}}
+{{- fail (printf "policies.documents.%s is not YAML: %s" $name .) -}}
+{{- end -}}
+{{- $reads = or $reads (dig "spec" "match" "namespaceSelector" "" $document) -}}
+{{- $reads = or $reads (has (dig "spec" "module" "" $document) (list "builtin:reserved")) -}}
+{{- end -}}
+{{- end -}}
+{{- if $reads -}}yes{{- end -}}
+{{- end -}}
+
 {{/* Whether a priority class is one of Kubernetes' own. */}}
 {{- define "bindery.isCritical" -}}
 {{- if has .Values.priorityClassName (list "system-cluster-critical" "system-node-critical") -}}yes{{- end -}}

@@ -6,9 +6,12 @@ log-format: {{ .Values.logging.format | quote }}
 listen: {{ printf "%s:%v" (include "bindery.listenAddress" .) .Values.metrics.port | quote }}
 in-flight: {{ .Values.inFlight }}
 engine: {{ include "bindery.engine" . | quote }}
-{{- if ne (include "bindery.engine" .) "native" }}
+{{- if include "bindery.compiles" . }}
 # A subfolder, since other users may write into the volume's root.
 engine-cache: /var/cache/bindery/engines
+{{- end }}
+{{- if include "bindery.documents" . | fromJson }}
+policy: /etc/bindery/policies
 {{- end }}
 recycle: {{ .Values.recycling.enabled }}
 {{- with .Values.recycling.image }}

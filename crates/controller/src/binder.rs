@@ -14,7 +14,7 @@ use std::time::Duration;
 use bindery_core::{
     Claim, Decision, DecisionLimits, Engine, Lookup, Outcome, Request, Source, Subject, Text, Volume,
 };
-use bindery_policy::Said;
+use bindery_policy::{Activity, Said};
 use bindery_store::Store;
 use parking_lot::RwLock;
 use tokio::sync::Semaphore;
@@ -227,6 +227,11 @@ impl<P: Port> Binder<P> {
     /// Counters of what it did.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// The policies with what they have done.
+    pub fn policies(&self) -> impl Iterator<Item = Activity<'_>> {
+        self.decider.policies.activities()
     }
 
     /// Metrics that upstream has too.

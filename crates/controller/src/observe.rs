@@ -40,6 +40,8 @@ named_cases! {
         /// The choices cannot be compared: the claim was gone or not seen before, or the world changed
         /// between.
         NotComparable = "not_comparable";
+        /// A policy applies to the claim. Upstream knows none, so the choices are not compared.
+        Policy = "policy";
     }
 }
 

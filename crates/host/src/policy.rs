@@ -9,6 +9,7 @@ mod reclaimer;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bindery_policy::{Matcher, Metadata, PolicyFault, Reclaimer as _};
 use wasmtime::component::Linker;
@@ -83,6 +84,8 @@ impl ComponentPolicy {
 struct Limited {
     shared: Arc<Shared>,
     limits: Arc<Limits>,
+    /// Units of fuel that all calls have used.
+    fuel: AtomicU64,
 }
 
 /// The data of a wasmtime store: what one call of a policy may use.
@@ -129,7 +132,8 @@ impl PolicyHost {
             Err(LoadError::NoExport { .. }) if load::RECLAIMER.is_exported(engine, &component) => true,
             checked => checked.map(|_| false)?,
         };
-        let calls = Limited { shared: Arc::clone(&self.runtime.shared), limits: Arc::new(limits) };
+        let (shared, fuel) = (Arc::clone(&self.runtime.shared), AtomicU64::new(0));
+        let calls = Limited { shared, limits: Arc::new(limits), fuel };
         let mut linker = Linker::new(engine);
         let mismatch = |error: wasmtime::Error| LoadError::Mismatch(format!("{error:#}"));
         if !is_reclaimer {
@@ -166,6 +170,7 @@ impl Limited {
                 questions: 0,
                 memory_bytes: store.data().memory.bytes,
             };
+            self.fuel.fetch_add(stats.fuel, Ordering::Relaxed);
             (answer.map_err(|error| self.fault(&error)), stats)
         })
     }

@@ -51,8 +51,10 @@ impl Bench {
     /// The matcher that is right judges every row by its zone, with the same fuel every time.
     fn check(&self, after: &str) {
         let expected: Vec<u32> = (0..ROWS).map(|row| u32::from(zone(row).starts_with('b'))).collect();
+        let before = self.right.fuel();
         let (verdicts, stats) = self.right.judge_with_stats("{}", &claim(), &candidates(ROWS));
         assert_eq!(verdicts, Ok(Verdicts { reasons: expected, scores: Vec::new() }), "after {after}");
+        assert_eq!(self.right.fuel() - before, stats.fuel, "after {after}");
         assert_eq!(stats, self.stats, "after {after}");
     }
 }

@@ -8,7 +8,9 @@ use bindery_core::{
 };
 use serde::Deserialize;
 
-use crate::{Allowed, Counts, Matcher, Matches, OnFailure, Otherwise, Policy, ReclaimRule, Reclaimer};
+use crate::{
+    Allowed, Counts, Matcher, Matches, OnFailure, Otherwise, Policy, ReclaimRule, Reclaimer, is_name,
+};
 
 /// `apiVersion` of policy documents.
 pub const API_VERSION: &str = "policy.bindery.dev/v1alpha1";
@@ -167,6 +169,7 @@ impl MatchPolicy {
     ///
     /// One sentence that names the field, the value and what is allowed.
     pub fn check(&self) -> Result<(), String> {
+        check_name(&self.metadata)?;
         let spec = &self.spec;
         for (field, value, max) in [
             ("spec.weight", spec.weight, WEIGHT_MAX),
@@ -204,6 +207,7 @@ impl ReclaimPolicy {
     ///
     /// One sentence that names the field, the value and what is allowed.
     pub fn check(&self) -> Result<(), String> {
+        check_name(&self.metadata)?;
         self.spec.matches.check()
     }
 
@@ -221,6 +225,14 @@ impl ReclaimPolicy {
             counts: Counts::default(),
         }
     }
+}
+
+/// A policy is named in metrics.
+fn check_name(ObjectMeta { name }: &ObjectMeta) -> Result<(), String> {
+    if is_name(name) {
+        return Ok(());
+    }
+    Err(format!("metadata.name is {name:?}; a DNS label is allowed, such as \"same-zone\""))
 }
 
 impl MatchClaims {

@@ -1,7 +1,7 @@
 //! The answers of matchers that are kept, so that a volume is judged again only when something changes that
 //! the matcher reads.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, OnceLock};
 
@@ -73,14 +73,13 @@ impl Kept {
         Self { inner: Mutex::new(inner), bytes_max, hashers: [RandomState::new(), RandomState::new()] }
     }
 
-    /// Number of verdicts that are kept.
-    pub fn len(&self) -> usize {
-        self.inner.lock().contexts.iter().map(|(_, context)| context.verdicts.lock().len()).sum()
-    }
-
-    /// Whether no verdict is kept.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    /// Number of verdicts that are kept, by the policy's place in the chain.
+    pub fn verdicts(&self) -> BTreeMap<usize, usize> {
+        let mut verdicts = BTreeMap::new();
+        for (key, context) in &self.inner.lock().contexts {
+            *verdicts.entry(key.policy).or_default() += context.verdicts.lock().len();
+        }
+        verdicts
     }
 
     /// What is kept for a claim. It becomes the latest one.

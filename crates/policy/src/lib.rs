@@ -9,6 +9,7 @@
 //! on the volume while the claim is bound ([`FormerClaim`]).
 
 mod chain;
+mod counts;
 mod document;
 mod filtered;
 mod former_claim;
@@ -22,7 +23,8 @@ mod said;
 mod settings;
 mod view;
 
-pub use chain::{Chain, Counts, Matches, OnFailure, Otherwise, Policy, Surroundings, Waits, rejection};
+pub use chain::{Chain, Matches, OnFailure, Otherwise, Policy, Surroundings, Waits, rejection};
+pub use counts::{Activity, Counts, FaultCause};
 pub use document::{
     API_VERSION, LabelSelector, MATCH_POLICY, MatchClaims, MatchExpression, MatchPolicy, MatchPolicySpec,
     ObjectMeta, RECLAIM_POLICY, ReclaimPolicy, ReclaimPolicySpec,

@@ -6,8 +6,8 @@ use std::ops::Range;
 use bindery_core::{Quantity, SelectorOperator, Text};
 use rustc_hash::FxBuildHasher;
 
-use crate::Metadata;
 use crate::kept::Verdict;
+use crate::{FaultCause, Metadata};
 
 /// The highest score of a volume; the lowest is 0.
 pub const SCORE_MAX: u32 = 100;
@@ -194,6 +194,18 @@ pub enum PolicyFault {
     Unavailable(String),
 }
 
+impl PolicyFault {
+    /// The kind of fault, for metrics.
+    pub fn cause(&self) -> FaultCause {
+        match self {
+            Self::Trapped(_) => FaultCause::Trapped,
+            Self::Exhausted(_) => FaultCause::Exhausted,
+            Self::BadAnswer(_) => FaultCause::BadAnswer,
+            Self::Unavailable(_) => FaultCause::Unavailable,
+        }
+    }
+}
+
 /// A matcher: rejects and scores volumes that could be newly given to a claim. The host runs one in a
 /// component; tests have native ones.
 pub trait Matcher: Send + Sync {
@@ -202,6 +214,11 @@ pub trait Matcher: Send + Sync {
 
     /// Names it in evidence: the SHA-256 of a component, or the version of a native matcher.
     fn digest(&self) -> &str;
+
+    /// Units of fuel that its calls have used since it was loaded; a native matcher uses none.
+    fn fuel(&self) -> u64 {
+        0
+    }
 
     /// Checks settings beyond their schema. `settings` is a JSON object, as in every call.
     ///

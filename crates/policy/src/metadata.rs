@@ -49,7 +49,7 @@ const CLAIM_FACTS_MAX: usize = 64;
 /// The most columns.
 const COLUMNS_MAX: usize = 16;
 /// The most reasons.
-const REASONS_MAX: usize = 64;
+pub(crate) const REASONS_MAX: usize = 64;
 /// The longest name, in bytes, as of a DNS label.
 const NAME_BYTES_MAX: usize = 63;
 /// The longest description or text of a reason, in bytes.

@@ -25,6 +25,11 @@ pub trait Reclaimer: Send + Sync {
     /// Names it in evidence: the SHA-256 of a component, or the version of a native reclaimer.
     fn digest(&self) -> &str;
 
+    /// Units of fuel that its calls have used since it was loaded; a native reclaimer uses none.
+    fn fuel(&self) -> u64 {
+        0
+    }
+
     /// Checks settings beyond their schema; see [`crate::Matcher::check`].
     ///
     /// # Errors

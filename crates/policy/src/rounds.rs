@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bindery_core::{Stop, Volume};
 
 use crate::chain::{Applied, Asked};
-use crate::kept::{Context, Verdict};
+use crate::kept::Context;
 use crate::view::candidates;
 use crate::{Chain, Judged, Kept, PolicyFault, ReclaimRule, Released, Waits};
 
@@ -116,7 +117,7 @@ impl Rounds {
                 return Err(Waits { policy: policy.name.clone(), why });
             }
             if let Err(fault) = policy.ask(&work) {
-                policy.counts.faults.inc();
+                policy.counts.failed(&fault);
                 self.failed.insert(work.place, fault);
             }
         }
@@ -130,11 +131,14 @@ impl ReclaimRule {
     /// Asks the reclaimer.
     fn ask(&self, shown: &Released) -> Result<Judged, PolicyFault> {
         let reclaimer = self.reclaimer.as_ref().map_err(|why| PolicyFault::Unavailable(why.clone()))?;
-        self.counts.calls.inc();
-        self.counts.rows.inc();
+        let begun = Instant::now();
         let answer = reclaimer.judge(&self.settings, shown);
+        self.counts.took(begun.elapsed());
         let answer = answer.and_then(|judged| judged.check(reclaimer.metadata()));
-        self.counts.faults.inc_by(u64::from(answer.is_err()));
+        match &answer {
+            Ok(judged) => self.counts.judged_released(judged),
+            Err(fault) => self.counts.failed(fault),
+        }
         answer
     }
 }
@@ -143,17 +147,18 @@ impl crate::Policy {
     /// Asks the matcher, and keeps the answer.
     fn ask(&self, Work { context, volumes, .. }: &Work) -> Result<(), PolicyFault> {
         let matcher = self.matcher.as_ref().map_err(|why| PolicyFault::Unavailable(why.clone()))?;
-        self.counts.calls.inc();
+        let begun = Instant::now();
         if volumes.is_empty() {
-            context.keep_narrowing(matcher.narrow(&self.settings, &context.view)?);
+            let narrowing = matcher.narrow(&self.settings, &context.view);
+            self.counts.took(begun.elapsed());
+            context.keep_narrowing(narrowing?);
             return Ok(());
         }
-        self.counts.rows.inc_by(volumes.len() as u64);
         let metadata = matcher.metadata();
-        let answer = matcher.judge(&self.settings, &context.view, &candidates(metadata, volumes))?;
-        let verdicts = answer.verdicts(metadata, volumes.len())?;
-        let rejected = verdicts.iter().filter(|verdict| matches!(verdict, Verdict::Rejected(_))).count();
-        self.counts.rejected.inc_by(rejected as u64);
+        let answer = matcher.judge(&self.settings, &context.view, &candidates(metadata, volumes));
+        self.counts.took(begun.elapsed());
+        let verdicts = answer?.verdicts(metadata, volumes.len())?;
+        self.counts.judged(&verdicts);
         context.keep(metadata, volumes, verdicts);
         Ok(())
     }

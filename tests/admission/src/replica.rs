@@ -10,6 +10,7 @@ use bindery_core::{ClaimKey, Declared, Engine, Volume};
 use bindery_engine::DefaultEngine;
 use bindery_kit::{InMemoryApi, json as kit};
 use bindery_kube::decode;
+use bindery_policy::Chain;
 use bindery_store::{Delivery, Kind, Object, Observed, Store};
 use bindery_webhook::{AdmissionMetrics, AdmissionSettings, PATH, admission};
 use http_body_util::BodyExt as _;
@@ -96,7 +97,12 @@ impl Replica {
     /// A replica of an empty cluster with complete lists, the default engine, and the policy `reserved`: no
     /// claim gets a volume with the label `bindery.dev/reserved-for`.
     pub fn with_a_policy() -> Self {
-        let configuration = Configuration { policies: Arc::new(reserved()), ..Configuration::default() };
+        Self::with_policies(reserved())
+    }
+
+    /// A replica of an empty cluster with complete lists, the default engine, and these policies.
+    pub fn with_policies(policies: Chain) -> Self {
+        let configuration = Configuration { policies: Arc::new(policies), ..Configuration::default() };
         Self::configured(Arc::new(DefaultEngine), AdmissionSettings::default(), configuration).synced()
     }
 

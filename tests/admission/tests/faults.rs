@@ -2,15 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 
 use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode};
 use bindery_admission_tests::{Replica, claim, create, volume, warnings};
 use bindery_controller::{Reads, ReviewError, Reviewed};
 use bindery_core::{Cluster, Decision, Engine, EngineFault, Finding, Outcome, Rule, Source, Subject};
-use bindery_kit::Logged;
+use bindery_kit::{Blocking, Fails, Logged, policy};
+use bindery_policy::{Chain, Policy};
 use bindery_webhook::{AdmissionMetrics, AdmissionSettings, BODY_MAX, PATH, Reviewer, admission};
 use futures::{StreamExt as _, stream};
 use http_body_util::BodyExt as _;
@@ -82,6 +83,28 @@ async fn a_failing_engine_denies_nothing() {
         let ended = "bindery_admission_reviews_total{kind=\"claim\",outcome=\"faulted\"} 2\n";
         assert!(replica.scrape().contains(ended), "{}", replica.scrape());
     }
+}
+
+#[tokio::test]
+async fn a_policy_that_fails_or_does_not_answer_in_time_lets_the_request_pass() {
+    let barrier = Arc::new(Barrier::new(2));
+    let missing = Policy { matcher: Err("the module is missing".to_owned()), ..policy("missing", Fails) };
+    for (policy, why, cause) in [
+        (policy("fails", Fails), "a policy gave no answer", "policy"),
+        (missing, "a policy gave no answer", "policy"),
+        (policy("blocks", Blocking(Arc::clone(&barrier))), "it took too long", "overdue"),
+    ] {
+        let free = volume("v", "1Gi", json!({}));
+        let replica = Replica::with_policies(Chain::new(vec![policy])).having(&[free]);
+        let response = replica.response(&create(&claim("c", "1Gi", json!({"volumeName": "v"})))).await;
+        assert_eq!(response["allowed"], json!(true));
+        assert_eq!(warnings(&response), [format!("Bindery has not checked this request: {why}")]);
+        let counted = format!("bindery_admission_faults_total{{cause=\"{cause}\"}} 1\n");
+        assert!(replica.scrape().contains(&counted), "no {counted} in {}", replica.scrape());
+    }
+    // The blocked call ends.
+    barrier.wait();
+    barrier.wait();
 }
 
 #[tokio::test]

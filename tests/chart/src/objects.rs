@@ -1,12 +1,17 @@
 //! The objects of manifests.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 
 use serde_json::Value;
 
 /// JSON pointers to texts that are documents themselves. [`Objects::at`] looks into them.
 const DOCUMENTS: [&str; 2] =
     ["/spec/template/metadata/annotations/bindery.dev~1settings", "/data/bindery.json"];
+
+/// Prefix of the annotations that have policy documents.
+const POLICIES: &str = "policies.bindery.dev/";
 
 /// Objects by kind and name, such as `Deployment/bindery`. No two of the chart differ in their namespace
 /// only.
@@ -48,6 +53,18 @@ impl Objects {
         let text =
             self.get("Deployment/bindery").and_then(|deployment| deployment.pointer(DOCUMENTS[0])?.as_str());
         text.expect("the pods of bindery must have settings")
+    }
+
+    /// Writes the pods' policy documents into a folder, and returns how many there are.
+    pub fn write_policies(&self, folder: &Path) -> usize {
+        let annotations = self.at("Deployment/bindery /spec/template/metadata/annotations");
+        let annotations = annotations.and_then(Value::as_object).into_iter().flatten();
+        let documents = annotations.filter_map(|(key, text)| Some((key.strip_prefix(POLICIES)?, text)));
+        let write = |(name, text): (&str, &Value)| {
+            let text = text.as_str().expect("an annotation must be a text");
+            fs::write(folder.join(format!("{name}.yaml")), text).expect("a folder must be writable");
+        };
+        documents.map(write).count()
     }
 
     /// The objects of a kind.

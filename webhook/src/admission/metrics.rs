@@ -59,6 +59,8 @@ named_cases! {
         NotReady = "not_ready";
         /// The engine failed.
         Engine = "engine";
+        /// A policy gave no answer.
+        Policy = "policy";
         /// An object could not be read live.
         Read = "read";
         /// It took too long.

@@ -1,5 +1,7 @@
 //! `/metrics`. `docs/metrics.md` lists every metric, and what to do when it is high.
 
+mod policies;
+
 use std::collections::BTreeMap;
 use std::fmt::Error;
 
@@ -15,6 +17,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use self::policies::Policies;
 use super::clock::ClockWatch;
 use super::health::ReplicaHealth;
 use super::webhook::WebhookStatistics;
@@ -34,6 +37,7 @@ pub(super) fn registry(
     let own = registry.sub_registry_with_prefix("bindery");
     own.register_collector(Box::new(Own { health: health.clone(), clock: clock.clone() }));
     own.register_collector(Box::new(Webhook(webhook.clone())));
+    own.register_collector(Box::new(Policies(health.clone())));
     admission.register(own);
     registry
 }

@@ -7,7 +7,7 @@ use bindery_cluster::{
     Cluster, Manager, NoFaults, Replica, Request, RequestFault, in_time, is_bound_to, is_in_phase,
 };
 use http::StatusCode;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 /// Names of the metrics in the guide. Each row has a meaning and an action; rows whose name begins with a
@@ -47,12 +47,38 @@ fn scraped(text: &str) -> BTreeSet<String> {
     names
 }
 
+/// A policy that gives every volume the score 0, and one that is not there.
+fn policies() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, module, settings) in
+        [("tier", "builtin:prefer", json!({"scores": {}})), ("missing", "missing.wasm", json!({}))]
+    {
+        let matches = json!({"classNames": if name == "missing" { ["held"] } else { [""] }});
+        let document = json!({
+            "apiVersion": "policy.bindery.dev/v1alpha1",
+            "kind": "MatchPolicy",
+            "metadata": {"name": name},
+            "spec": {"module": module, "settings": settings, "match": matches},
+        });
+        std::fs::write(folder.path().join(format!("{name}.yaml")), document.to_string()).unwrap();
+    }
+    folder
+}
+
 #[tokio::test]
 async fn the_guide_lists_exactly_the_metrics() {
     let cluster = Cluster::start(Manager::WithoutBinder).await;
-    let mut replica = cluster.replica("first");
+    let policies = policies();
+    let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
+    let documents = policies.path().to_str().unwrap();
+    let mut replica = cluster.replica_with("first", &["--policy", documents, "--policies", &shipped]);
     replica.until_leading().await;
     assert_eq!(scraped(&replica.get("/metrics").await), listed());
+    let mut without = cluster.replica("second");
+    without.until_listed().await;
+    let by_policy = |name: &String| name.starts_with("bindery_policy_");
+    let others: BTreeSet<_> = listed().into_iter().filter(|name| !by_policy(name)).collect();
+    assert_eq!(scraped(&without.get("/metrics").await), others);
 
     cluster.create_volume("v", "1Gi").await;
     cluster.create_volume("free", "1Mi").await;
@@ -68,11 +94,19 @@ async fn the_guide_lists_exactly_the_metrics() {
         "pv_collector_unbound_pv_count{storage_class=\"\"} 1\n",
         &format!("pv_collector_bound_pvc_count{{{labels}}} 1\n"),
         &format!("pv_collector_unbound_pvc_count{{{labels}}} 1\n"),
+        "bindery_policy_loaded{policy=\"missing\"} 0\n",
+        "bindery_policy_loaded{policy=\"tier\"} 1\n",
+        "bindery_policy_rows_total{policy=\"tier\"} 1\n",
+        "bindery_policy_verdicts_kept{policy=\"tier\"} 1\n",
+        "bindery_policy_duration_seconds_count{policy=\"tier\"} 3\n",
+        "bindery_policy_faults_total{policy=\"tier\",cause=\"trapped\"} 0\n",
+        "bindery_policy_waits_total{policy=\"tier\"} 0\n",
         "bindery_leader 1\n",
         "bindery_writes_blocked 0\n",
     ] {
         replica.until_metrics(sample).await;
     }
+    assert!(replica.metric("bindery_policy_fuel_total{policy=\"tier\"}").await > 0);
     assert_eq!(scraped(&replica.get("/metrics").await), listed());
 }
 

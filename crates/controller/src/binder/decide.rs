@@ -147,7 +147,7 @@ impl<P: Port> Binder<P> {
             Err(Unsound::Final(error)) => {
                 match &error {
                     SyncError::Refused(why) => self.report_refusal(&request, why),
-                    SyncError::Policy { .. } => self.report_policy(&request, &error),
+                    SyncError::Policy { policy, .. } => self.report_policy(&request, policy, &error),
                     SyncError::Stale { .. } | SyncError::AwaitsList => {
                         self.metrics.stale.inc();
                     }
@@ -172,7 +172,7 @@ impl<P: Port> Binder<P> {
         let (decision, run) = self.decider.decide(engine, request, Reads::Cached).await.map_err(|error| {
             let error = SyncError::from(error);
             match &error {
-                SyncError::Policy { .. } => self.report_policy(request, &error),
+                SyncError::Policy { policy, .. } => self.report_policy(request, policy, &error),
                 _ => _ = self.metrics.engine_faults.inc(),
             }
             error

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bindery_core::guard::{ObjectName, Objection};
 use bindery_core::{Claim, Decision, Outcome, Request, Subject};
-use bindery_policy::Rounds;
+use bindery_policy::{Policy, Rounds, Waits};
 use bindery_store::LiveReads;
 
 use super::Binder;
@@ -21,6 +21,11 @@ impl<P: Port> Binder<P> {
     /// What the comparison has shown so far.
     pub fn observation(&self) -> &Observation {
         &self.observation
+    }
+
+    /// The first policy that applies to a claim. The error says why that is not known.
+    pub(crate) fn policy_of(&self, claim: &Claim) -> Result<Option<&Policy>, Waits> {
+        self.decider.policies.applying(&self.store, claim)
     }
 
     /// The decision about a claim at this moment. It makes no live read, because the cluster would change

@@ -40,7 +40,8 @@ impl<P: Port> Binder<P> {
     }
 
     /// Tells the user that a claim waits because a policy gives no answer.
-    pub(super) fn report_policy(&self, request: &Request, error: &SyncError) {
+    pub(super) fn report_policy(&self, request: &Request, policy: &str, error: &SyncError) {
+        self.decider.policies.count_wait(policy);
         self.warn(request, REASON_POLICY_FAILED, error.to_string());
     }
 

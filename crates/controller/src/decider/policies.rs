@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use bindery_core::{Claim, EngineFault, Request, Stop, Subject, Text, Timestamp, Verdict, Volume};
-use bindery_policy::{Chain, FormerClaim, Kept, Reclaimed, Rounds, Said, Surroundings};
+use bindery_policy::{
+    Activity, Chain, FormerClaim, Kept, Policy, Reclaimed, Rounds, Said, Surroundings, Waits,
+};
 use bindery_store::{Fact, Store};
 use tokio::sync::Semaphore;
+use tracing::Span;
 
 /// How many decisions have matchers asked at the same time. The others wait, so that claims without policies
 /// keep a processor.
@@ -15,12 +18,12 @@ const JUDGING_MAX: usize = 2;
 pub(crate) struct Policies {
     pub(super) chain: Arc<Chain>,
     pub(super) kept: Arc<Kept>,
-    permits: Semaphore,
+    permits: Arc<Semaphore>,
 }
 
 impl Policies {
     pub(crate) fn new(chain: Arc<Chain>) -> Self {
-        Self { chain, kept: Arc::default(), permits: Semaphore::new(JUDGING_MAX) }
+        Self { chain, kept: Arc::default(), permits: Arc::new(Semaphore::new(JUDGING_MAX)) }
     }
 
     /// The claim of a request that policies are asked about; `None` if there is none or no policy. A claim
@@ -77,12 +80,37 @@ impl Policies {
         }
     }
 
+    /// The policies with what they have done.
+    pub(crate) fn activities(&self) -> impl Iterator<Item = Activity<'_>> {
+        self.chain.activities(&self.kept)
+    }
+
+    /// Counts a decision that ended because its object waits for the policy of that name.
+    pub(crate) fn count_wait(&self, name: &str) {
+        if let Some(counts) = self.chain.counts(name) {
+            counts.waits.inc();
+        }
+    }
+
+    /// The first policy that applies to a claim.
+    pub(crate) fn applying(&self, store: &Store, claim: &Claim) -> Result<Option<&Policy>, Waits> {
+        self.chain.applying(claim, &surroundings(store, claim))
+    }
+
     /// Asks the matchers what a try has left open.
     pub(super) async fn judge(&self, mut rounds: Rounds) -> Result<Rounds, EngineFault> {
-        let _permit = self.permits.acquire().await;
-        let (chain, kept) = (Arc::clone(&self.chain), Arc::clone(&self.kept));
+        let permit = Arc::clone(&self.permits).acquire_owned().await;
+        let (chain, kept, span) = (Arc::clone(&self.chain), Arc::clone(&self.kept), Span::current());
         let asked = tokio::task::spawn_blocking(move || {
+            // A review that is given up leaves its matchers running: they keep the permit.
+            let (_permit, _entered) = (permit, span.entered());
+            let failed = rounds.failed().len();
             let answer = rounds.perform(&chain, &kept);
+            if rounds.failed().len() > failed {
+                for (place, fault) in rounds.failed() {
+                    tracing::warn!(policy = &*chain.policies()[*place].name, %fault, "a policy failed");
+                }
+            }
             (rounds, answer)
         });
         match asked.await {

@@ -163,6 +163,9 @@ impl Observation {
             Compared::Different => {
                 tracing::warn!(%object, %uid, %upstream, bindery, why, "upstream bound the claim otherwise");
             }
+            Compared::Policy => {
+                tracing::info!(%object, %uid, %upstream, why, "upstream bound a claim of a policy");
+            }
             Compared::NotComparable => {
                 tracing::info!(
                     %object, %uid, %upstream, bindery, why,
@@ -189,6 +192,14 @@ fn compare<P: Port>(
     }
     if via == Via::List {
         return Comparison::unknown("the watch was interrupted meanwhile");
+    }
+    match binder.policy_of(claim) {
+        Ok(None) => {}
+        Ok(Some(policy)) => {
+            let why = format!("policy {} applies to the claim", policy.name);
+            return Comparison { outcome: Compared::Policy, bindery: None, why };
+        }
+        Err(waits) => return Comparison::unknown(&waits.to_string()),
     }
     let ours = match binder.foresee(claim) {
         Foreseen::Binds(name) if name == volume.name => {

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use bindery_controller::{Binder, Compared, Mode, Parts, Settings};
-use bindery_core::{Claim, ClaimPhase, ClaimRef, Quantity, Volume, VolumePhase};
+use bindery_controller::{Binder, Compared, Configuration, Mode, Parts, Settings};
+use bindery_core::{
+    Claim, ClaimPhase, ClaimRef, Quantity, Requirement, SelectorOperator, Volume, VolumePhase,
+};
 use bindery_engine::DefaultEngine;
-use bindery_kit::Logged;
+use bindery_kit::{AtMostTwice, Logged, policy};
+use bindery_policy::{Chain, Matches, Policy};
 use bindery_store::{Author, Authors, Delivered, Delivery, Kind, Object, ObjectKey};
 use tracing::level_filters::LevelFilter;
 
@@ -21,11 +24,17 @@ struct Stage {
 
 impl Stage {
     fn new(volumes: &[Volume], claims: &[Claim]) -> Self {
+        Self::with_policies(volumes, claims, Vec::new())
+    }
+
+    fn with_policies(volumes: &[Volume], claims: &[Claim], policies: Vec<Policy>) -> Self {
         let double = Double::new();
         volumes.iter().for_each(|volume| double.add_volume(volume));
         claims.iter().for_each(|claim| double.add_claim(claim));
         let settings = Settings { mode: Mode::Observe, ..Settings::default() };
-        let binder = binder_of(Parts { settings, ..parts(&double, DefaultEngine) });
+        let policies = Arc::new(Chain::new(policies));
+        let configuration = Configuration { policies, ..Configuration::default() };
+        let binder = binder_of(Parts { settings, configuration, ..parts(&double, DefaultEngine) });
         binder.observe();
         Self { double, binder, version: 10 }
     }
@@ -52,6 +61,12 @@ impl Stage {
 
     /// Number of claims that are the same, tied, different, not comparable.
     fn counts(&self) -> [u64; 4] {
+        let [counts @ .., _] = self.all_counts();
+        counts
+    }
+
+    /// The same, and the number of claims that a policy applies to.
+    fn all_counts(&self) -> [u64; 5] {
         Compared::ALL.map(|compared| self.binder.observation().count(compared))
     }
 }
@@ -217,6 +232,49 @@ fn an_undecidable_choice_is_not_compared() {
     stage.tell_volume(a.clone());
     stage.bind(&next, &a);
     assert_eq!(stage.counts().iter().sum::<u64>(), 2);
+}
+
+#[test]
+fn a_claim_of_a_policy_is_counted_apart() {
+    let (claim, small, large) = (claim("c"), sized("a", 1), sized("b", 5));
+    let of = |classes: &[&str], team: Option<&str>| {
+        let requirement = |team: &str| Requirement {
+            key: "team".into(),
+            operator: SelectorOperator::In,
+            values: vec![team.into()],
+        };
+        let classes = classes.iter().map(|class| (*class).into()).collect();
+        let namespace = team.map(requirement).into_iter().collect();
+        Matches { classes, namespace, ..Matches::default() }
+    };
+    for (what, matches, expected) in [
+        ("it applies", of(&[], None), [0, 0, 0, 0, 1]),
+        ("it is for another class", of(&["fast"], None), [0, 0, 1, 0, 0]),
+        ("the labels of the namespace are not known", of(&[], Some("red")), [0, 0, 0, 1, 0]),
+    ] {
+        let log = Logged::from(LevelFilter::WARN);
+        let policies = vec![Policy { matches, ..policy("twice", AtMostTwice::judging()) }];
+        let volumes = [small.clone(), large.clone()];
+        let mut stage = Stage::with_policies(&volumes, std::slice::from_ref(&claim), policies);
+        stage.bind(&claim, &large);
+        assert_eq!(stage.all_counts(), expected, "{what}");
+        assert_eq!(log.text().is_empty(), expected[2] == 0, "{what}: {}", log.text());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn policies_decide_and_nothing_is_done() {
+    let too_large = sized("v", 5);
+    let policies = vec![policy("twice", AtMostTwice::judging())];
+    let claims = [claim("fits"), Claim { request: Quantity::bytes(3 << 30), ..claim("larger") }];
+    let stage = Stage::with_policies(std::slice::from_ref(&too_large), &claims, policies);
+    run_during(&stage.binder, async {
+        stage.double.until("the larger one is awaited", || stage.binder.observation().awaited() == 1).await;
+        stage.double.rest().await;
+        assert_eq!(stage.binder.policies().next().map(|policy| policy.verdicts_kept), Some(2));
+        assert!(stage.double.writes().is_empty() && stage.double.reasons().is_empty());
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]

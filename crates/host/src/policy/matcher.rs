@@ -1,5 +1,7 @@
 //! Matchers: components of the world `matcher`.
 
+use std::sync::atomic::Ordering;
+
 use bindery_policy::{Candidates, ClaimView, Matcher, Metadata, Narrowing, PolicyFault, Verdicts};
 use wasmtime::Store;
 use wasmtime::component::{Component, HasSelf, Linker};
@@ -95,6 +97,10 @@ impl Matcher for ComponentMatcher {
 
     fn digest(&self) -> &str {
         &self.loaded.digest
+    }
+
+    fn fuel(&self) -> u64 {
+        self.loaded.calls.fuel.load(Ordering::Relaxed)
     }
 
     fn check(&self, settings: &str) -> Result<Result<(), String>, PolicyFault> {

@@ -1,5 +1,7 @@
 //! Reclaimers: components of the world `reclaimer`.
 
+use std::sync::atomic::Ordering;
+
 use bindery_policy::{Judged, Metadata, PolicyFault, Reclaimer, Released};
 use wasmtime::Store;
 use wasmtime::component::{Component, HasSelf, Linker};
@@ -67,6 +69,10 @@ impl Reclaimer for ComponentReclaimer {
 
     fn digest(&self) -> &str {
         &self.loaded.digest
+    }
+
+    fn fuel(&self) -> u64 {
+        self.loaded.calls.fuel.load(Ordering::Relaxed)
     }
 
     fn check(&self, settings: &str) -> Result<Result<(), String>, PolicyFault> {

@@ -1,8 +1,9 @@
 //! The roles grant the rights that the guide lists, and no others.
 
 use std::collections::BTreeSet;
+use std::process::Command;
 
-use bindery_chart::{NAMESPACE, Right, granted, read, rendered, sets, table};
+use bindery_chart::{NAMESPACE, Right, built, granted, offered, read, rendered, run, sets, table};
 use serde_json::json;
 
 /// The rights that the guide lists for some conditions.
@@ -51,12 +52,47 @@ fn the_chart_grants_the_rights_of_the_guide() {
             json!({"mode": "own", "recycling": {"enabled": true}}),
             vec!["always", "mode own", "recycling", own_certificates],
         ),
+        (
+            json!({"policies": {"readNamespaces": true}}),
+            vec!["always", "policies that read namespaces", own_certificates],
+        ),
         // In mode observe nothing is recycled.
         (json!({"recycling": {"enabled": true}}), vec!["always", own_certificates]),
         (json!({"rbac": {"create": false}}), vec![]),
     ] {
         assert_eq!(granted(&rendered(&values)), documented(&conditions), "{values}");
     }
+}
+
+/// Whether a release with a policy document may list namespaces.
+fn reads_namespaces(document: &str) -> bool {
+    let rights = granted(&rendered(&json!({"policies": {"documents": {"p": document}}})));
+    rights.iter().any(|right| right.resource == "namespaces")
+}
+
+#[test]
+fn namespaces_are_granted_where_a_document_shows_that_they_are_read() {
+    let selects = "match: {namespaceSelector: {matchLabels: {team: a}}}";
+    for (documents, reads) in [
+        (format!("spec: {{module: own.wasm}}\n---\nspec:\n  module: own.wasm\n  {selects}"), true),
+        ("spec: {module: own.wasm, match: {namespaceSelector: {}}}".to_owned(), false),
+    ] {
+        assert_eq!(reads_namespaces(&documents), reads, "{documents}");
+    }
+    let folder = offered("BINDERY_POLICIES");
+    let mut reading = 0;
+    for file in std::fs::read_dir(&folder).unwrap() {
+        let file = file.unwrap().file_name().into_string().unwrap();
+        let Some(name) = file.strip_suffix(".wasm").filter(|name| *name != "bindery-engine") else {
+            continue;
+        };
+        let mut inspect = Command::new(built("bindery"));
+        inspect.args(["policy", "inspect", &format!("builtin:{name}"), "--policies"]).arg(&folder);
+        let reads = run(&mut inspect, "").unwrap().contains("of its namespace");
+        assert_eq!(reads_namespaces(&format!("spec: {{module: \"builtin:{name}\"}}")), reads, "{name}");
+        reading += usize::from(reads);
+    }
+    assert!(reading > 0, "no policy in {} reads namespaces", folder.display());
 }
 
 #[test]

@@ -39,7 +39,14 @@ fn set(values: &mut Value, path: &str, to: Value) {
 #[test]
 fn an_unknown_key_is_refused_at_every_level() {
     // Maps with keys of the user's, such as labels.
-    let free = ["/commonLabels", "/podLabels", "/podAnnotations", "/nodeSelector", "/dashboard/labels"];
+    let free = [
+        "/commonLabels",
+        "/podLabels",
+        "/podAnnotations",
+        "/nodeSelector",
+        "/dashboard/labels",
+        "/policies/documents",
+    ];
     let is_free =
         |path: &str| free.contains(&path) || path.ends_with("/annotations") || path.ends_with("abels");
     let mut found = Vec::new();
@@ -89,6 +96,11 @@ fn a_value_that_cannot_work_is_refused_by_the_schema() {
         (json!({"inFlight": 0}), "'/inFlight'"),
         (json!({"webhook": {"rules": {"no-such-rule": "deny"}}}), "'/webhook/rules'"),
         (json!({"webhook": {"rules": {"volume-oversized": "off "}}}), "'/webhook/rules/volume-oversized'"),
+        (json!({"policies": {"documents": {"Zones": "kind: MatchPolicy"}}}), "invalid propertyName 'Zones'"),
+        (
+            json!({"policies": {"documents": {"zones": {"kind": "MatchPolicy"}}}}),
+            "'/policies/documents/zones'",
+        ),
         (json!({"webhook": {"timeoutSeconds": 31}}), "'/webhook/timeoutSeconds'"),
         (json!({"webhook": {"port": 443}}), "'/webhook/port'"),
         (json!({"certificates": {"lifetime": "3 months"}}), "'/certificates/lifetime'"),

@@ -27,6 +27,8 @@ fn the_program_accepts_all_settings_of_the_chart() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("settings.yaml");
         std::fs::write(&file, settings.to_string()).unwrap();
+        let policies = folder.path().join("policies");
+        std::fs::create_dir(&policies).unwrap();
         let mut program = Command::new(built("bindery"));
         program.env_clear();
         for argument in &arguments {
@@ -34,6 +36,9 @@ fn the_program_accepts_all_settings_of_the_chart() {
                 Some(("--config", _)) => program.arg(format!("--config={}", file.display())),
                 _ => program.arg(argument),
             };
+        }
+        if objects.write_policies(&policies) > 0 {
+            program.arg("--policy").arg(&policies).arg("--engine-cache").arg(folder.path().join("cache"));
         }
         // The engine is a file of the image, and the ports may be taken here.
         program.args(["--engine=native", "--listen=127.0.0.1:0", &format!("--kubeconfig={NOWHERE}")]);

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use bindery_chart::{Objects, granted};
+use bindery_chart::{Objects, granted, offered};
 use bindery_cluster::{Cluster, Replica, free_port};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -40,12 +40,19 @@ impl ReleaseReplica {
         let (settings, kubeconfig) = (folder.path().join("settings.yaml"), folder.path().join("kubeconfig"));
         fs::write(&settings, objects.settings()).unwrap();
         fs::write(&kubeconfig, kubeconfig_of_release(api).await.to_string()).unwrap();
-        let arguments = [
+        let policies = folder.path().join("policies");
+        fs::create_dir(&policies).unwrap();
+        let mut arguments = vec![
             format!("--config={}", settings.display()),
             format!("--kubeconfig={}", kubeconfig.display()),
             format!("--webhook-listen=127.0.0.1:{}", free_port().unwrap()),
             "--engine=native".to_owned(),
         ];
+        if objects.write_policies(&policies) > 0 {
+            arguments.push(format!("--policy={}", policies.display()));
+            arguments.push(format!("--policies={}", offered("BINDERY_POLICIES").display()));
+            arguments.push(format!("--engine-cache={}", folder.path().join("cache").display()));
+        }
         Self { replica: Replica::run(arguments, &[]), _folder: folder }
     }
 

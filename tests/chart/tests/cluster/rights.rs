@@ -95,7 +95,15 @@ async fn audited() -> (Cluster, Audit) {
 #[tokio::test]
 async fn a_release_in_mode_own_uses_every_right_and_needs_no_other() {
     let (api, audit) = audited().await;
-    let objects = rendered(&json!({"mode": "own", "recycling": {"enabled": true}}));
+    // A policy that reads namespaces, and rejects nothing here.
+    let tenants = json!({
+        "apiVersion": "policy.bindery.dev/v1alpha1",
+        "kind": "MatchPolicy",
+        "metadata": {"name": "tenants"},
+        "spec": {"module": "builtin:reserved"},
+    });
+    let policies = json!({"documents": {"tenants": tenants.to_string()}});
+    let objects = rendered(&json!({"mode": "own", "recycling": {"enabled": true}, "policies": policies}));
     install(&api, &objects, &KINDS).await;
     let mut replica = ReleaseReplica::start(&api, &objects).await;
     // It writes its certificates into the Secret and the webhook configuration of the chart.

@@ -1,0 +1,71 @@
+//! Metrics of each policy. Their labels are names of documents and declared reasons, so their number is
+//! bounded.
+
+use std::fmt::Error;
+
+use bindery_policy::{Activity, FaultCause};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
+
+use super::family;
+use crate::serve::health::ReplicaHealth;
+
+/// Metrics of each policy; none where no policy is loaded.
+#[derive(Debug)]
+pub(super) struct Policies(pub(super) ReplicaHealth);
+
+/// A metric with one value for each policy: its name, its help, its type, and its value.
+type Single = (&'static str, &'static str, MetricType, fn(&Activity<'_>) -> u64);
+
+const SINGLES: [Single; 5] = [
+    ("policy_loaded", "Whether a policy's module is loaded", MetricType::Gauge, |policy| {
+        u64::from(policy.metadata.is_some())
+    }),
+    ("policy_rows", "Volumes that a policy has judged", MetricType::Counter, |policy| {
+        policy.counts.rows.get()
+    }),
+    (
+        "policy_waits",
+        "Decisions that ended because their claim or volume waits for a policy",
+        MetricType::Counter,
+        |policy| policy.counts.waits.get(),
+    ),
+    ("policy_fuel", "Units of fuel that a policy has used", MetricType::Counter, |policy| policy.fuel),
+    ("policy_verdicts_kept", "Verdicts of a policy that are kept", MetricType::Gauge, |policy| {
+        policy.verdicts_kept as u64
+    }),
+];
+
+impl Collector for Policies {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let policies: Vec<_> = self.0.binder.policies().collect();
+        if policies.is_empty() {
+            return Ok(());
+        }
+        for (name, help, kind, value) in SINGLES {
+            let samples = policies.iter().map(|policy| ([&**policy.name], value(policy)));
+            family(&mut encoder, name, help, kind, ["policy"], samples)?;
+        }
+        let reasons = policies.iter().filter_map(|policy| {
+            let counts = policy.metadata?.reasons.iter().zip(policy.counts.rejected());
+            Some(counts.map(|(reason, count)| ([&**policy.name, &*reason.name], count)))
+        });
+        let help =
+            "Volumes that a policy has judged and rejected, or whose reclaim policy it overrides, by reason";
+        let labels = ["policy", "reason"];
+        family(&mut encoder, "policy_rejected_rows", help, MetricType::Counter, labels, reasons.flatten())?;
+        let causes = policies.iter().flat_map(|policy| {
+            FaultCause::ALL.map(|cause| ([&**policy.name, cause.name()], policy.counts.faults(cause)))
+        });
+        let help = "Calls to which a policy gave no answer, by cause";
+        family(&mut encoder, "policy_faults", help, MetricType::Counter, ["policy", "cause"], causes)?;
+        let help = "Time of asking a policy to narrow, or to judge a batch of volumes";
+        let mut durations =
+            encoder.encode_descriptor("policy_duration_seconds", help, None, MetricType::Histogram)?;
+        for policy in policies {
+            policy.counts.duration.encode(durations.encode_family(&[("policy", &**policy.name)])?)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,107 @@
+//! What a policy has done since the start of the process.
+
+use std::time::Duration;
+
+use bindery_core::{Text, named_cases};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::histogram::Histogram;
+
+use crate::kept::Verdict;
+use crate::metadata::REASONS_MAX;
+use crate::{Judged, Metadata, PolicyFault, Wish};
+
+/// Upper bounds of the buckets in seconds: a matcher in Rust takes some tens of microseconds, one that
+/// contains an interpreter some milliseconds, and a call of a component ends after 250 ms.
+const BUCKETS: [f64; 10] = [0.000_025, 0.000_1, 0.000_25, 0.001, 0.002_5, 0.01, 0.025, 0.1, 0.25, 1.0];
+
+/// What a policy has done since the start of the process.
+#[derive(Debug)]
+pub struct Counts {
+    /// How long its matcher took, each time that it was asked to narrow or to judge rows.
+    pub duration: Histogram,
+    /// Rows that it has judged.
+    pub rows: Counter,
+    /// Decisions that ended because their claim waits for it.
+    pub waits: Counter,
+    /// Rows that it has rejected, or volumes whose reclaim policy it overrides, by the reason's place.
+    rejected: Vec<Counter>,
+    faults: [Counter; FaultCause::ALL.len()],
+}
+
+/// A policy with what it has done, for metrics.
+pub struct Activity<'a> {
+    /// Its name.
+    pub name: &'a Text,
+    /// What it says about itself; `None` if its module could not be loaded.
+    pub metadata: Option<&'a Metadata>,
+    /// Units of fuel that it has used.
+    pub fuel: u64,
+    /// What it has done.
+    pub counts: &'a Counts,
+    /// Number of its verdicts that are kept.
+    pub verdicts_kept: usize,
+}
+
+named_cases! {
+    /// Why a policy gave no answer.
+    FaultCause {
+        /// It trapped.
+        Trapped = "trapped";
+        /// It exceeded a limit.
+        Exhausted = "exhausted";
+        /// Its answer has no meaning.
+        BadAnswer = "bad_answer";
+        /// It could not be run.
+        Unavailable = "unavailable";
+    }
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self {
+            duration: Histogram::new(BUCKETS),
+            rows: Counter::default(),
+            waits: Counter::default(),
+            rejected: std::iter::repeat_with(Counter::default).take(REASONS_MAX).collect(),
+            faults: Default::default(),
+        }
+    }
+}
+
+impl Counts {
+    /// Rows that it has rejected, or volumes whose reclaim policy it overrides, for each declared reason in
+    /// order.
+    pub fn rejected(&self) -> impl Iterator<Item = u64> {
+        self.rejected.iter().map(Counter::get)
+    }
+
+    /// How often it gave no answer.
+    pub fn faults(&self, cause: FaultCause) -> u64 {
+        self.faults[cause as usize].get()
+    }
+
+    pub(crate) fn took(&self, time: Duration) {
+        self.duration.observe(time.as_secs_f64());
+    }
+
+    pub(crate) fn judged(&self, verdicts: &[Verdict]) {
+        self.rows.inc_by(verdicts.len() as u64);
+        for verdict in verdicts {
+            if let Verdict::Rejected(reason) = verdict
+                && let Some(count) = self.rejected.get(*reason as usize)
+            {
+                count.inc();
+            }
+        }
+    }
+
+    /// Counts an answer of a reclaimer about a volume.
+    pub(crate) fn judged_released(&self, Judged { wish, reason }: &Judged) {
+        let verdict = if *wish == Wish::ByPolicy { Verdict::Allowed(0) } else { Verdict::Rejected(*reason) };
+        self.judged(&[verdict]);
+    }
+
+    pub(crate) fn failed(&self, fault: &PolicyFault) {
+        self.faults[fault.cause() as usize].inc();
+    }
+}
