@@ -59,6 +59,14 @@ fn a_policy_is_inspected_and_one_that_does_not_ship_is_told() {
 }
 
 #[test]
+fn a_policy_that_spreads_says_what_it_counts() {
+    let inspected = policy(&Home::new(), &["inspect", "builtin:spread"]).stdout;
+    let counts = "counts volumes that share the value of topology.kubernetes.io/zone that its node affinity \
+                  requires, of claims with the same:\n- namespace\n- label app\n";
+    assert!(inspected.contains(counts), "{inspected}");
+}
+
+#[test]
 fn a_new_policy_is_the_copy_of_one_that_ships_and_replaces_nothing() {
     for (language, module, file, name) in [
         ("rust", "Cargo.toml", "src/lib.rs", "name: \"tenants\".into()"),

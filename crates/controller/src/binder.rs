@@ -1,6 +1,7 @@
 //! The binder: decides one object at a time and carries out the decisions that the guard allows.
 
 mod decide;
+mod families;
 mod foresee;
 mod perform;
 mod refresh;
@@ -21,6 +22,7 @@ use tokio::sync::Semaphore;
 use tracing::{Instrument as _, Span};
 
 use self::decide::Decided;
+use self::families::Families;
 pub(crate) use self::perform::OperationSubject;
 pub use self::perform::PendingOperation;
 pub use self::refresh::EVENT_REFRESH;
@@ -120,6 +122,7 @@ pub struct Binder<P: Port> {
     metrics: Arc<Metrics>,
     observation: Observation,
     recycle_permits: Semaphore,
+    families: Families,
 }
 
 /// The result of a sync.
@@ -206,6 +209,7 @@ impl<P: Port> Binder<P> {
             metrics,
             observation,
             recycle_permits,
+            families: Families::default(),
         }
     }
 

@@ -14,7 +14,7 @@ use bindery_core::{
     Action, Answer, Cluster, Decision, DecisionLimits, Engine, EngineFault, Exchange, Lookup, Question,
     Recorder, Request, Source, Stop, Subject, Text,
 };
-use bindery_policy::{Filtered, Reclaims, Rejections, Rounds};
+use bindery_policy::{Filtered, Reclaims, Rejections, Rests, Rounds};
 use bindery_store::{Kind, LiveReads, Revision, Store};
 use parking_lot::RwLock;
 
@@ -63,6 +63,8 @@ pub(crate) struct EngineRun {
     pub(crate) in_flight: Option<Text>,
     /// How many volumes the policies reject, as far as the engine has asked.
     pub(crate) rejections: Option<Rejections>,
+    /// The numbers of siblings' volumes that policies have read.
+    pub(crate) rests: Rests,
 }
 
 /// Why a decision cannot be carried out.
@@ -127,7 +129,7 @@ impl<P: Port> Decider<P> {
         if let Subject::SyncClaim(claim) = &request.subject {
             session = session.for_claim(claim.key.clone(), claim.uid.clone());
         }
-        let mut rejections = None;
+        let (mut rejections, mut rests) = (None, Rests::default());
         let (answer, exchanges) = match (self.policies.claim(request), self.policies.volume(request)) {
             (None, None) => told(engine, request, reads, &mut session),
             (None, Some(volume)) => {
@@ -141,6 +143,7 @@ impl<P: Port> Decider<P> {
                     Ok(Some(mut filtered)) => {
                         let answer = told(engine, request, reads, &mut filtered);
                         rejections = filtered.rejections();
+                        rests = filtered.into_rests();
                         answer
                     }
                     Ok(None) => told(engine, request, reads, &mut session),
@@ -150,7 +153,7 @@ impl<P: Port> Decider<P> {
         };
         // The store's lock ends with the session: subscriptions take another lock, and a wake takes both.
         let (since, in_flight) = (session.revision(), session.in_flight());
-        (answer, EngineRun { exchanges, since, in_flight, rejections })
+        (answer, EngineRun { exchanges, since, in_flight, rejections, rests })
     }
 
     /// Reads the answer to a question that the store cannot answer.

@@ -63,6 +63,7 @@ impl Intake {
         if declared.reclaims {
             store.keep_last_claims();
         }
+        store.keep_spreads(&declared.spreads);
         let foreign_writers = (mode == Mode::Own).then(|| ForeignWriters::new(Arc::clone(&operations)));
         let inner = Inner {
             synced: watch::Sender::new(store.synced()),

@@ -26,7 +26,7 @@ counters! {
     refusals,
     /// Decisions made again because the cluster had changed meanwhile.
     stale,
-    /// Reservations lost to another decision in flight.
+    /// Reservations lost to another decision in flight, or to a change of siblings' volumes.
     reservations_lost,
     /// Live reads for engines.
     live_reads,

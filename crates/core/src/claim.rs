@@ -111,6 +111,19 @@ impl Claim {
         }
     }
 
+    /// The value of a declared fact of the claim itself. Facts of its namespace and class are elsewhere.
+    pub fn fact(&self, fact: &ClaimFact) -> Option<&Text> {
+        match fact {
+            ClaimFact::Namespace => Some(&self.key.namespace),
+            ClaimFact::Name => Some(&self.key.name),
+            ClaimFact::Label(_)
+            | ClaimFact::Annotation(_)
+            | ClaimFact::OwnerName
+            | ClaimFact::OwnerOrdinal => self.facts.get(fact),
+            ClaimFact::NamespaceLabel(_) | ClaimFact::ClassParameter(_) => None,
+        }
+    }
+
     /// The class for matching, where no class and `""` are equal.
     pub fn class_or_empty(&self) -> &str {
         self.class.as_deref().unwrap_or_default()

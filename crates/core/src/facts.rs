@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::Text;
+use crate::{Spread, Text};
 
 /// A fact of a claim, as a matcher declares it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -106,10 +106,17 @@ pub struct Declared {
     pub namespaces: bool,
     /// Whether a reclaimer is loaded, so that the last states of claims are kept for it.
     pub reclaims: bool,
+    /// How policies spread volumes.
+    pub spreads: BTreeSet<Spread>,
 }
 
 impl Declared {
     /// What is declared where no policy is loaded.
-    pub const NONE: &Self =
-        &Self { claims: BTreeSet::new(), volumes: BTreeSet::new(), namespaces: false, reclaims: false };
+    pub const NONE: &Self = &Self {
+        claims: BTreeSet::new(),
+        volumes: BTreeSet::new(),
+        namespaces: false,
+        reclaims: false,
+        spreads: BTreeSet::new(),
+    };
 }

@@ -33,6 +33,7 @@ mod quantity;
 mod reason;
 mod request;
 mod selector;
+mod siblings;
 mod text;
 mod volume;
 mod volume_index;
@@ -59,6 +60,7 @@ pub use quantity::{Notation, NotationError, Quantity, QuantityError, QuantityFor
 pub use reason::{NEAREST_MAX, Reason, Tally};
 pub use request::{Request, Subject};
 pub use selector::{Requirement, Selector, SelectorOperator};
+pub use siblings::{Counted, Counts, Siblings, Spread};
 pub use volume::{ClaimRef, ReclaimPolicy, Volume, VolumeAnnotations, VolumeMode, VolumePhase};
 pub use volume_index::VolumeIndex;
 

@@ -173,6 +173,22 @@ impl Volume {
         })
     }
 
+    /// The value of a declared column.
+    pub fn fact(&self, fact: &VolumeFact) -> Option<Text> {
+        match fact {
+            VolumeFact::Label(key) => self.labels.get(key).cloned(),
+            VolumeFact::Annotation(_)
+            | VolumeFact::Topology(_)
+            | VolumeFact::Driver
+            | VolumeFact::PhaseTransition => self.facts.get(fact).cloned(),
+            VolumeFact::ClassName => Some(self.class.clone()),
+            VolumeFact::Source => Some(self.source.clone()).filter(|source| !source.is_empty()),
+            VolumeFact::ReclaimPolicy => {
+                Some(self.policy.name()).filter(|name| !name.is_empty()).map(Text::from)
+            }
+        }
+    }
+
     /// The attributes class for matching, where unset and `""` are equal.
     pub fn attributes_class_or_empty(&self) -> &str {
         self.attributes_class.as_deref().unwrap_or_default()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::{Claim, ClaimRef, Class, Cluster, Handle, Lookup, Query, Slot, Text, Volume};
+use crate::{Claim, ClaimRef, Class, Cluster, Counted, Handle, Lookup, Query, Slot, Spread, Text, Volume};
 
 /// A cluster whose volumes can be read without handles and pages, for what stands between it and an engine.
 pub trait VolumeIndex: Cluster {
@@ -23,4 +23,7 @@ pub trait VolumeIndex: Cluster {
 
     /// A class.
     fn class_of(&self, name: &str) -> Lookup<Arc<Class>>;
+
+    /// The volumes of a claim's siblings, as they are now. Only for declared spreads.
+    fn siblings(&self, claim: &Claim, spread: &Spread) -> Counted;
 }

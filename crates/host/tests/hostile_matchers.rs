@@ -13,7 +13,8 @@ use bindery_core::{Quantity, Text};
 use bindery_host::{ComponentMatcher, Limits, LoadError, Options, PolicyHost, Stats};
 use bindery_policy::{Candidates, ClaimView, Matcher, Narrowing, PolicyFault, Verdicts};
 use module::{
-    COLUMNS_LENGTH, FACTS_LENGTH, Module, NAME_LENGTH, REASONS_LENGTH, SCHEMA_LENGTH, SCORES, SPREADS,
+    AMONG_LENGTH, COLUMNS_LENGTH, FACTS_LENGTH, Module, NAME_LENGTH, REASONS_LENGTH, SCHEMA_LENGTH, SCORES,
+    SPREADS,
 };
 
 /// More rows than one call has.
@@ -90,6 +91,13 @@ fn declares(word: usize, value: u32) -> Module {
     module
 }
 
+/// A matcher that spreads among claims with this number of equal facts.
+fn spreads(among: u32) -> Module {
+    let mut module = declares(SPREADS, 1);
+    module.metadata[AMONG_LENGTH] = among;
+    module
+}
+
 fn judges(before: &'static str, after: &'static str) -> Module {
     Module { before, after, ..Module::default() }
 }
@@ -102,7 +110,7 @@ fn metadata_that_break_a_rule_are_refused_by_field_and_limit() {
         (declares(NAME_LENGTH, 13), "its name is \"hostile\\01.0.0\""),
         (declares(FACTS_LENGTH, 65), "it has 65 facts of claims; the limit is 64"),
         (declares(COLUMNS_LENGTH, 17), "it has 17 columns; the limit is 16"),
-        (declares(SPREADS, 1), "it declares a spread, which this version does not serve yet"),
+        (spreads(65), "its spread has 65 facts among siblings; the limit is 64"),
         (declares(REASONS_LENGTH, 2), "it has two reasons of name \"far\""),
         (declares(SCHEMA_LENGTH, 3), "its settings-schema: "),
         (declares(SCHEMA_LENGTH, 65_537), "it has 65537 bytes in its settings-schema; the limit is 65536"),

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bindery_core::{
-    Claim, ClaimFact, Class, Lookup, Quantity, Query, Requirement, Stop, Text, Verdict as Told, Volume,
-    VolumeFact,
+    Claim, ClaimFact, Class, Counted, Lookup, Quantity, Query, Requirement, Spread, Stop, Text,
+    Verdict as Told, Volume, VolumeFact,
 };
 use serde::Deserialize;
 
 use crate::kept::{Context, Kept, Verdict};
 use crate::rounds::{Judging, Rounds};
-use crate::view::{claim_view, column, sentence};
+use crate::view::{claim_view, sentence};
 use crate::{Activity, Counts, Matcher, Metadata, Narrowing, PolicyFault, ReclaimRule};
 
 /// The loaded policies, in the order in which they are asked: by [`Policy::order`], then by name.
@@ -77,12 +77,14 @@ pub enum Otherwise {
     Wait,
 }
 
-/// What a claim's surroundings are: objects that policies may read beside the claim.
-pub struct Surroundings {
+/// What a claim's surroundings are: what policies may read beside the claim.
+pub struct Surroundings<'a> {
     /// The labels of its namespace. Only looked at where a policy needs them.
     pub namespace: Lookup<Arc<BTreeMap<Text, Text>>>,
     /// Its class.
     pub class: Lookup<Arc<Class>>,
+    /// Counts the volumes of its siblings.
+    pub siblings: &'a dyn Fn(&Spread) -> Counted,
 }
 
 /// A claim waits because of a policy.
@@ -119,6 +121,8 @@ pub(crate) struct Rejection {
     pub(crate) policy: usize,
     /// The reason's place in [`crate::Metadata::reasons`].
     pub(crate) reason: u32,
+    /// Whether the policy has judged it, beyond its requirements.
+    pub(crate) judged: bool,
 }
 
 impl Chain {
@@ -189,7 +193,7 @@ impl Chain {
     /// # Errors
     ///
     /// It is unknown whether a policy applies: which, and why.
-    pub fn applying(&self, claim: &Claim, around: &Surroundings) -> Result<Option<&Policy>, Waits> {
+    pub fn applying(&self, claim: &Claim, around: &Surroundings<'_>) -> Result<Option<&Policy>, Waits> {
         for policy in &self.policies {
             if policy.applies(claim, around)? {
                 return Ok(Some(policy));
@@ -208,7 +212,7 @@ impl Chain {
         &self,
         claim: &Claim,
         volume: &Volume,
-        around: &Surroundings,
+        around: &Surroundings<'_>,
         kept: &Kept,
         rounds: &mut Rounds,
     ) -> Result<Told, Stop> {
@@ -225,7 +229,7 @@ impl Chain {
     pub(crate) fn applied(
         &self,
         claim: &Claim,
-        around: &Surroundings,
+        around: &Surroundings<'_>,
         kept: &Kept,
         failed: &BTreeMap<usize, PolicyFault>,
     ) -> Result<Applied<'_>, Waits> {
@@ -238,7 +242,9 @@ impl Chain {
             match (&policy.matcher, fault) {
                 (Ok(matcher), None) => {
                     let view = claim_view(matcher.metadata(), claim, around);
-                    asked.push(Asked { place, policy, matcher, context: kept.context(place, view) });
+                    let (context, counted) =
+                        (kept.context(place, view), policy.spread().map(around.siblings));
+                    asked.push(Asked { place, policy, matcher, context, counted });
                 }
                 (Err(why), _) => policy.fail(why)?,
                 (Ok(_), Some(why)) => policy.fail(&why)?,
@@ -257,7 +263,7 @@ impl Matches {
 
 impl Policy {
     /// Whether the policy applies to a claim.
-    fn applies(&self, claim: &Claim, around: &Surroundings) -> Result<bool, Waits> {
+    pub(crate) fn applies(&self, claim: &Claim, around: &Surroundings<'_>) -> Result<bool, Waits> {
         let matches = &self.matches;
         if !matches.has_class(claim.class_or_empty()) {
             return Ok(false);
@@ -306,6 +312,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) matcher: &'a Arc<dyn Matcher>,
     /// What is kept of its answers for claims like this.
     pub(crate) context: Arc<Context>,
+    /// The volumes of the claim's siblings, where the policy spreads.
+    pub(crate) counted: Option<Counted>,
 }
 
 impl Applied<'_> {
@@ -373,7 +381,7 @@ impl Applied<'_> {
             if let Some(reason) =
                 narrowing.and_then(|narrowing| rejection(narrowing, asked.matcher.metadata(), volume))
             {
-                return Judgement::Rejected(Rejection { policy: asked.place, reason });
+                return Judgement::Rejected(Rejection { policy: asked.place, reason, judged: false });
             }
         }
         let mut score = 0;
@@ -383,10 +391,10 @@ impl Applied<'_> {
                 Some(narrowing) if !narrowing.judge => continue,
                 Some(_) => {}
             }
-            match asked.context.verdict(asked.matcher.metadata(), volume) {
+            match asked.context.verdict(asked.matcher.metadata(), volume, asked.count(volume)) {
                 None => return Judgement::Unjudged(at),
                 Some(Verdict::Rejected(reason)) => {
-                    return Judgement::Rejected(Rejection { policy: asked.place, reason });
+                    return Judgement::Rejected(Rejection { policy: asked.place, reason, judged: true });
                 }
                 Some(Verdict::Allowed(given)) => score += given * asked.policy.weight,
             }
@@ -423,7 +431,7 @@ impl Applied<'_> {
 pub fn rejection(narrowing: &Narrowing, metadata: &Metadata, volume: &Volume) -> Option<u32> {
     let columns = &metadata.columns;
     let unmet = narrowing.requirements.iter().find(|needed| {
-        let value = columns.get(needed.column as usize).and_then(|fact| column(fact, volume));
+        let value = columns.get(needed.column as usize).and_then(|fact| volume.fact(fact));
         !needed.operator.matches(&needed.values, value.as_deref())
     });
     let too_large =

@@ -285,9 +285,7 @@ impl crate::Chain {
             declared.claims.extend(selects);
             declared.namespaces |= !policy.matches.namespace.is_empty();
             let Ok(matcher) = &policy.matcher else { continue };
-            let metadata = matcher.metadata();
-            declared.claims.extend(metadata.claim_facts.iter().cloned());
-            declared.volumes.extend(metadata.columns.iter().cloned());
+            matcher.metadata().declare(&mut declared);
         }
         for rule in self.reclaimers() {
             declared.reclaims = true;

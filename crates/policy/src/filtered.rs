@@ -14,6 +14,7 @@ use bindery_core::{
 use crate::chain::{Applied, Judgement};
 use crate::rejections::Counted;
 use crate::rounds::{Judging, Rounds};
+use crate::spread::{Rejected, Rests};
 use crate::{Chain, Kept, Rejections, Surroundings};
 
 /// Stands between the store and the recorder of a decision about a claim.
@@ -29,6 +30,8 @@ pub struct Filtered<'a> {
     told: BTreeMap<Text, Arc<Volume>>,
     /// The judgements about all candidates of an access-mode set, where the engine has asked for so many.
     counted: BTreeMap<AccessModes, Counted>,
+    /// What policies that spread have rejected.
+    rejected: Rejected,
 }
 
 /// The candidates of one access-mode set.
@@ -68,13 +71,20 @@ impl<'a> Filtered<'a> {
         let around = Surroundings {
             namespace: index.namespace_labels(&claim.key.namespace),
             class: index.class_of(claim.class_or_empty()),
+            siblings: &|spread| index.siblings(claim, spread),
         };
         let applied = chain.applied(claim, &around, kept, &rounds.failed)?;
         if applied.asked.is_empty() {
             return Ok(None);
         }
-        let (lists, told, counted) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Ok(Some(Self { index, applied, rounds, lists, told, counted }))
+        let (lists, told) = (BTreeMap::new(), BTreeMap::new());
+        let (counted, rejected) = (BTreeMap::new(), Rejected::new());
+        Ok(Some(Self { index, applied, rounds, lists, told, counted, rejected }))
+    }
+
+    /// The numbers of siblings' volumes that the answers rest on.
+    pub fn into_rests(self) -> Rests {
+        self.applied.rests(self.rejected)
     }
 
     /// How many volumes the policies reject. `None` if that is none, or if the engine has asked neither for
@@ -112,7 +122,7 @@ impl<'a> Filtered<'a> {
 
     /// Adds candidates: all of them where a policy scores, else up to the next one that can be taken.
     fn fill(&mut self, query: &Query, list: &mut List) -> Result<(), Stop> {
-        let applied = &self.applied;
+        let (applied, rejected) = (&self.applied, &mut self.rejected);
         let (scores, waits, rows_max) = (applied.scores(), applied.waits(), applied.max_candidates());
         let (known, mut found, mut is_complete) = (list.rows.len(), Vec::new(), true);
         let mut judging = Judging::new(applied, self.rounds.batch());
@@ -127,10 +137,12 @@ impl<'a> Filtered<'a> {
             let judgement = applied.judgement(volume);
             counted.add(&judgement);
             match judgement {
-                Judgement::Rejected(by) if applied.holds_back(&by) && withheld.len() < NEAREST_MAX => {
-                    withheld.push(Row::new(volume, Slot::Withheld));
+                Judgement::Rejected(by) => {
+                    applied.remember(&by, volume, rejected);
+                    if applied.holds_back(&by) && withheld.len() < NEAREST_MAX {
+                        withheld.push(Row::new(volume, Slot::Withheld));
+                    }
                 }
-                Judgement::Rejected(_) => {}
                 Judgement::Unjudged(policy) => judging.add(policy, volume),
                 Judgement::Allowed(score) => {
                     found.push((Reverse(score), Row::new(volume, slot)));
@@ -193,6 +205,9 @@ impl<'a> Filtered<'a> {
             return Err(Stop::Nonsense("a verdict about a volume that was not read before"));
         };
         self.rounds.narrowed(&self.applied)?;
+        if let Judgement::Rejected(by) = self.applied.judgement(volume) {
+            self.applied.remember(&by, volume, &mut self.rejected);
+        }
         self.applied.verdict(volume, self.rounds)
     }
 }

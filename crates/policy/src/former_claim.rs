@@ -5,12 +5,13 @@
 //! note.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use bindery_core::{CLAIM_FACTS, Claim, ClaimFact, ClaimRef, Lookup, Text, Uid, Volume, VolumeFact};
+use bindery_core::{CLAIM_FACTS, Claim, ClaimFact, ClaimRef, Class, Lookup, Text, Uid, Volume, VolumeFact};
 use serde::{Deserialize, Serialize};
 
 use crate::view::claim_fact;
-use crate::{Chain, ReclaimRule, Surroundings};
+use crate::{Chain, NamespaceLabels, ReclaimRule};
 
 /// The longest note, in bytes, as of any declared annotation. Nothing is known of a claim with more facts.
 const NOTE_BYTES_MAX: usize = 4 << 10;
@@ -39,16 +40,18 @@ impl FormerClaim {
         chain: &Chain,
         volume: &Volume,
         claim: Option<&Claim>,
-        around: &Surroundings,
+        namespace_labels: &NamespaceLabels,
+        class: &Lookup<Arc<Class>>,
     ) -> Option<Self> {
         let ClaimRef { namespace, name, uid } = volume.claim_ref.as_ref()?;
         let noted = noted(volume, uid.as_ref()?);
         let facts = match claim {
             None => noted?,
             Some(claim) => {
-                let mut facts = facts(chain, claim, &volume.class, around).unwrap_or_default();
+                let mut facts =
+                    facts(chain, claim, &volume.class, namespace_labels, class).unwrap_or_default();
                 // The namespace may be gone with its claims.
-                if !matches!(around.namespace, Lookup::Found(_)) {
+                if !matches!(namespace_labels, Lookup::Found(_)) {
                     let of_namespace = |key: &String| key.starts_with(NAMESPACE_LABEL);
                     facts.extend(noted.unwrap_or_default().into_iter().filter(|(key, _)| of_namespace(key)));
                 }
@@ -71,8 +74,14 @@ impl FormerClaim {
 impl Chain {
     /// What is to be noted of a bound claim on its volume of that class; `None` where reclaimers read nothing
     /// of it.
-    pub fn note(&self, claim: &Claim, class: &str, around: &Surroundings) -> Option<Text> {
-        let (uid, facts) = (claim.uid.0.clone(), facts(self, claim, class, around)?);
+    pub fn note(
+        &self,
+        claim: &Claim,
+        class_name: &str,
+        namespace: &NamespaceLabels,
+        class: &Lookup<Arc<Class>>,
+    ) -> Option<Text> {
+        let (uid, facts) = (claim.uid.0.clone(), facts(self, claim, class_name, namespace, class)?);
         let note = serde_json::to_string(&Note { uid, facts }).ok()?;
         (note.len() <= NOTE_BYTES_MAX).then(|| note.into())
     }
@@ -80,10 +89,16 @@ impl Chain {
 
 /// The facts that a claim has, of those that reclaimers of volumes of that class read; `None` where they read
 /// nothing.
-fn facts(chain: &Chain, claim: &Claim, class: &str, around: &Surroundings) -> Option<BTreeMap<String, Text>> {
-    let rules = chain.reclaimers().iter().filter(|rule| rule.matches.has_class(class));
+fn facts(
+    chain: &Chain,
+    claim: &Claim,
+    class_name: &str,
+    namespace: &NamespaceLabels,
+    class: &Lookup<Arc<Class>>,
+) -> Option<BTreeMap<String, Text>> {
+    let rules = chain.reclaimers().iter().filter(|rule| rule.matches.has_class(class_name));
     let read: BTreeSet<ClaimFact> = rules.flat_map(ReclaimRule::claim_facts).collect();
-    let value = |fact: &ClaimFact| Some((key(fact), claim_fact(fact, claim, around)?));
+    let value = |fact: &ClaimFact| Some((key(fact), claim_fact(fact, claim, namespace, class)?));
     (!read.is_empty()).then(|| read.iter().filter_map(value).collect())
 }
 

@@ -9,7 +9,6 @@ use bindery_core::{Text, Volume};
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use crate::view::column;
 use crate::{ClaimView, Metadata, Narrowing};
 
 /// Bytes of kept answers by default.
@@ -29,8 +28,8 @@ pub enum Verdict {
 }
 
 /// Narrowings and verdicts of one [`crate::Chain`]. A verdict is found again by the policy, the claim as the
-/// policy sees it, and the volume's UID, capacity and columns. If there are too many, those of the claims
-/// that were asked about the longest time ago are forgotten.
+/// policy sees it, the volume's UID, capacity and columns, and the number of siblings' volumes. If there are
+/// too many, those of the claims that were asked about the longest time ago are forgotten.
 pub struct Kept {
     inner: Mutex<Inner>,
     bytes_max: usize,
@@ -121,21 +120,35 @@ impl Context {
         _ = self.narrowing.set(narrowing);
     }
 
-    pub(crate) fn verdict(&self, metadata: &Metadata, volume: &Volume) -> Option<Verdict> {
-        self.verdicts.lock().get(&self.row(metadata, volume)).copied()
+    pub(crate) fn verdict(
+        &self,
+        metadata: &Metadata,
+        volume: &Volume,
+        count: Option<u32>,
+    ) -> Option<Verdict> {
+        self.verdicts.lock().get(&self.row(metadata, volume, count)).copied()
     }
 
-    pub(crate) fn keep(&self, metadata: &Metadata, volumes: &[Arc<Volume>], verdicts: Vec<Verdict>) {
-        let rows: Vec<u128> = volumes.iter().map(|volume| self.row(metadata, volume)).collect();
+    /// Keeps the verdicts about volumes; `spread` has the number of siblings' volumes for each, if the policy
+    /// spreads.
+    pub(crate) fn keep(
+        &self,
+        metadata: &Metadata,
+        volumes: &[Arc<Volume>],
+        spread: &[u32],
+        verdicts: Vec<Verdict>,
+    ) {
+        let row = |(at, volume): (usize, &Arc<Volume>)| self.row(metadata, volume, spread.get(at).copied());
+        let rows: Vec<u128> = volumes.iter().enumerate().map(row).collect();
         self.verdicts.lock().extend(rows.into_iter().zip(verdicts));
     }
 
     /// The key of a verdict: two hashes of everything that the verdict depends on. The hashes have random
     /// keys, so users cannot create two volumes with the same key.
-    fn row(&self, metadata: &Metadata, volume: &Volume) -> u128 {
+    fn row(&self, metadata: &Metadata, volume: &Volume, count: Option<u32>) -> u128 {
         let capacity = volume.capacity.unwrap_or_default();
-        let columns: Vec<Option<Text>> = metadata.columns.iter().map(|fact| column(fact, volume)).collect();
-        let row = (&volume.uid, capacity.whole, capacity.nanos, &columns);
+        let columns: Vec<Option<Text>> = metadata.columns.iter().map(|fact| volume.fact(fact)).collect();
+        let row = (&volume.uid, capacity.whole, capacity.nanos, &columns, count);
         let hash = |hasher: &RandomState| u128::from(hasher.hash_one(row));
         let [first, second] = &self.hashers;
         hash(first) << 64 | hash(second)

@@ -21,6 +21,7 @@ mod rejections;
 mod rounds;
 mod said;
 mod settings;
+mod spread;
 mod view;
 
 pub use chain::{Chain, Matches, OnFailure, Otherwise, Policy, Surroundings, Waits, rejection};
@@ -35,10 +36,11 @@ pub use kept::{Kept, Verdict};
 pub use matcher::{
     Bound, Candidates, ClaimView, Matcher, Narrowing, PolicyFault, Requirement, SCORE_MAX, Verdicts,
 };
-pub use metadata::{Metadata, Reason, Spread, is_name};
+pub use metadata::{Metadata, Reason, is_name};
 pub use reclaim::{Allowed, Judged, ReclaimRule, Reclaimed, Reclaimer, Reclaims, Released, Wish, shown};
 pub use rejections::Rejections;
 pub use rounds::Rounds;
 pub use said::{Said, Says};
 pub use settings::{SettingsSchema, check_settings};
-pub use view::{candidates, claim_view};
+pub use spread::Rests;
+pub use view::{NamespaceLabels, candidates, claim_facts, claim_view};

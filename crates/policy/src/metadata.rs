@@ -1,6 +1,6 @@
 //! What a policy says about itself.
 
-use bindery_core::{ClaimFact, Text, VolumeFact};
+use bindery_core::{ClaimFact, Declared, Spread, Text, VolumeFact};
 
 /// What a policy says about itself. The same for every call, whatever the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,16 +34,6 @@ pub struct Reason {
     pub text: Text,
 }
 
-/// How volumes are spread: siblings are claims of one namespace with equal values of some facts, and a row
-/// shows how many volumes of siblings have its value of a column.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spread {
-    /// The column.
-    pub by: VolumeFact,
-    /// The facts that make claims siblings.
-    pub among: Vec<ClaimFact>,
-}
-
 /// The most facts of a claim.
 const CLAIM_FACTS_MAX: usize = 64;
 /// The most columns.
@@ -58,6 +48,17 @@ const TEXT_BYTES_MAX: usize = 1 << 10;
 const SCHEMA_BYTES_MAX: usize = 64 << 10;
 
 impl Metadata {
+    /// Adds what the policy reads.
+    pub fn declare(&self, declared: &mut Declared) {
+        declared.claims.extend(self.claim_facts.iter().cloned());
+        declared.volumes.extend(self.columns.iter().cloned());
+        if let Some(spread) = &self.spread {
+            declared.claims.extend(spread.among.iter().cloned());
+            declared.volumes.insert(spread.by.clone());
+            declared.spreads.insert(spread.clone());
+        }
+    }
+
     /// Checks what a policy says about itself.
     ///
     /// # Errors
@@ -76,8 +77,8 @@ impl Metadata {
                 return Err(format!("it has {found} {what}; the limit is {max}"));
             }
         }
-        if self.spread.is_some() {
-            return Err("it declares a spread, which this version does not serve yet".to_owned());
+        if let Some(spread) = &self.spread {
+            check_spread(spread)?;
         }
         for (place, reason) in self.reasons.iter().enumerate() {
             check_name("the name of a reason", &reason.name)?;
@@ -92,6 +93,23 @@ impl Metadata {
         crate::SettingsSchema::parse(&self.settings_schema)
             .map(drop)
             .map_err(|why| format!("its settings-schema: {why}"))
+    }
+}
+
+/// Claims of one namespace have the same labels of it, and a parameter of a class changes with the class.
+fn check_spread(Spread { among, .. }: &Spread) -> Result<(), String> {
+    if among.len() > CLAIM_FACTS_MAX {
+        let found = among.len();
+        return Err(format!("its spread has {found} facts among siblings; the limit is {CLAIM_FACTS_MAX}"));
+    }
+    match among
+        .iter()
+        .find(|fact| matches!(fact, ClaimFact::NamespaceLabel(_) | ClaimFact::ClassParameter(_)))
+    {
+        Some(fact) => Err(format!(
+            "its spread is among claims of equal {fact:?}; name labels, annotations or the owner of the claim"
+        )),
+        None => Ok(()),
     }
 }
 

@@ -11,10 +11,8 @@ use serde::Deserialize;
 
 use crate::former_claim::FormerClaim;
 use crate::rounds::ReclaimWork;
-use crate::view::{column, sentence};
-use crate::{
-    Chain, ClaimView, Counts, Matches, Metadata, OnFailure, PolicyFault, Rounds, Surroundings, Waits,
-};
+use crate::view::sentence;
+use crate::{Chain, ClaimView, Counts, Matches, Metadata, OnFailure, PolicyFault, Rounds, Waits};
 
 /// A reclaimer: says what becomes of a volume whose claim is gone. The host runs one in a component; tests
 /// have native ones.
@@ -280,7 +278,7 @@ fn due(volume: &Volume, seconds: u64, now: Timestamp) -> Fate {
 pub fn shown(metadata: &Metadata, volume: &Volume, last: Option<&FormerClaim>) -> Released {
     Released {
         capacity: volume.capacity.unwrap_or_default(),
-        columns: metadata.columns.iter().map(|fact| column(fact, volume)).collect(),
+        columns: metadata.columns.iter().map(|fact| volume.fact(fact)).collect(),
         claim: last.map(|last| metadata.claim_facts.iter().map(|fact| last.fact(fact)).collect()),
     }
 }
@@ -314,11 +312,9 @@ impl<'a> Reclaims<'a> {
         let claim_ref = self.volume.claim_ref.as_ref();
         let last = claim_ref.and_then(|claim_ref| {
             let claim = self.index.last_claim(claim_ref);
-            let around = Surroundings {
-                namespace: self.index.namespace_labels(&claim_ref.namespace),
-                class: self.index.class_of(&self.volume.class),
-            };
-            FormerClaim::of_volume(self.chain, self.volume, claim.as_deref(), &around)
+            let namespace = self.index.namespace_labels(&claim_ref.namespace);
+            let class = self.index.class_of(&self.volume.class);
+            FormerClaim::of_volume(self.chain, self.volume, claim.as_deref(), &namespace, &class)
         });
         Ok(self.chain.reclaimed(self.volume, last.as_ref(), self.now, self.rounds)?.verdict)
     }

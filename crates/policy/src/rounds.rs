@@ -43,6 +43,8 @@ pub(crate) struct Work {
     context: Arc<Context>,
     /// The volumes to judge; none where the matcher is to narrow.
     volumes: Vec<Arc<Volume>>,
+    /// For each volume, how many volumes of siblings share its value; empty without spread.
+    spread: Vec<u32>,
 }
 
 /// What a reclaimer is to be asked: its place among the reclaimers, and what it is shown.
@@ -54,7 +56,8 @@ pub(crate) struct ReclaimWork {
 
 impl Work {
     pub(crate) fn narrow(asked: &Asked<'_>) -> Self {
-        Self { place: asked.place, context: Arc::clone(&asked.context), volumes: Vec::new() }
+        let (volumes, spread) = (Vec::new(), Vec::new());
+        Self { place: asked.place, context: Arc::clone(&asked.context), volumes, spread }
     }
 }
 
@@ -145,7 +148,7 @@ impl ReclaimRule {
 
 impl crate::Policy {
     /// Asks the matcher, and keeps the answer.
-    fn ask(&self, Work { context, volumes, .. }: &Work) -> Result<(), PolicyFault> {
+    fn ask(&self, Work { context, volumes, spread, .. }: &Work) -> Result<(), PolicyFault> {
         let matcher = self.matcher.as_ref().map_err(|why| PolicyFault::Unavailable(why.clone()))?;
         let begun = Instant::now();
         if volumes.is_empty() {
@@ -155,11 +158,12 @@ impl crate::Policy {
             return Ok(());
         }
         let metadata = matcher.metadata();
-        let answer = matcher.judge(&self.settings, &context.view, &candidates(metadata, volumes));
+        let rows = candidates(metadata, volumes, spread.clone());
+        let answer = matcher.judge(&self.settings, &context.view, &rows);
         self.counts.took(begun.elapsed());
         let verdicts = answer?.verdicts(metadata, volumes.len())?;
         self.counts.judged(&verdicts);
-        context.keep(metadata, volumes, verdicts);
+        context.keep(metadata, volumes, spread, verdicts);
         Ok(())
     }
 }
@@ -191,9 +195,10 @@ impl<'a> Judging<'a> {
     }
 
     pub(crate) fn into_work(self) -> Vec<Work> {
-        let work = |(at, volumes)| {
+        let work = |(at, volumes): (usize, Vec<Arc<Volume>>)| {
             let asked: &Asked<'_> = &self.applied.asked[at];
-            Work { place: asked.place, context: Arc::clone(&asked.context), volumes }
+            let spread = volumes.iter().filter_map(|volume| asked.count(volume)).collect();
+            Work { place: asked.place, context: Arc::clone(&asked.context), volumes, spread }
         };
         self.volumes.into_iter().map(work).collect()
     }

@@ -48,7 +48,7 @@ impl Chain {
         &self,
         claim: &Claim,
         volume: &Volume,
-        around: &Surroundings,
+        around: &Surroundings<'_>,
         kept: &Kept,
         rounds: &mut Rounds,
     ) -> Result<Vec<Said>, Stop> {
@@ -65,7 +65,7 @@ impl Asked<'_> {
         let (metadata, narrowing) = (self.matcher.metadata(), self.context.narrowing()?);
         let verdict = match rejection(narrowing, metadata, volume) {
             Some(reason) => Verdict::Rejected(reason),
-            None if narrowing.judge => self.context.verdict(metadata, volume)?,
+            None if narrowing.judge => self.context.verdict(metadata, volume, self.count(volume))?,
             None => Verdict::Allowed(0),
         };
         let says = match verdict {

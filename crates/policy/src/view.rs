@@ -1,52 +1,53 @@
 //! What matchers are shown of claims and volumes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use bindery_core::{Claim, ClaimFact, Lookup, Text, Volume, VolumeFact};
+use bindery_core::{Claim, ClaimFact, Class, Lookup, Text, Volume};
 
 use crate::{Candidates, ClaimView, Metadata, Surroundings};
 
+/// The labels of a namespace.
+pub type NamespaceLabels = Lookup<Arc<BTreeMap<Text, Text>>>;
+
 /// A claim as a matcher sees it.
-pub fn claim_view(metadata: &Metadata, claim: &Claim, around: &Surroundings) -> ClaimView {
-    let facts = metadata.claim_facts.iter().map(|fact| claim_fact(fact, claim, around)).collect();
+pub fn claim_view(metadata: &Metadata, claim: &Claim, around: &Surroundings<'_>) -> ClaimView {
+    let facts = claim_facts(metadata, claim, &around.namespace, &around.class);
     ClaimView { request: claim.request, facts }
 }
 
-pub(crate) fn claim_fact(fact: &ClaimFact, claim: &Claim, around: &Surroundings) -> Option<Text> {
+/// The declared facts of a claim.
+pub fn claim_facts(
+    metadata: &Metadata,
+    claim: &Claim,
+    namespace: &NamespaceLabels,
+    class: &Lookup<Arc<Class>>,
+) -> Vec<Option<Text>> {
+    metadata.claim_facts.iter().map(|fact| claim_fact(fact, claim, namespace, class)).collect()
+}
+
+pub(crate) fn claim_fact(
+    fact: &ClaimFact,
+    claim: &Claim,
+    namespace: &NamespaceLabels,
+    class: &Lookup<Arc<Class>>,
+) -> Option<Text> {
     match fact {
-        ClaimFact::Namespace => Some(claim.key.namespace.clone()),
-        ClaimFact::Name => Some(claim.key.name.clone()),
-        ClaimFact::Label(_) | ClaimFact::Annotation(_) | ClaimFact::OwnerName | ClaimFact::OwnerOrdinal => {
-            claim.facts.get(fact).cloned()
-        }
-        ClaimFact::NamespaceLabel(key) => match &around.namespace {
+        ClaimFact::NamespaceLabel(key) => match namespace {
             Lookup::Found(labels) => labels.get(key).cloned(),
             Lookup::Absent | Lookup::Unreadable(_) | Lookup::Failed(_) => None,
         },
-        ClaimFact::ClassParameter(_) => match &around.class {
+        ClaimFact::ClassParameter(_) => match class {
             Lookup::Found(class) => class.parameters.get(fact).cloned(),
             Lookup::Absent | Lookup::Unreadable(_) | Lookup::Failed(_) => None,
         },
+        fact => claim.fact(fact).cloned(),
     }
 }
 
-/// The value of a column of a volume.
-pub(crate) fn column(fact: &VolumeFact, volume: &Volume) -> Option<Text> {
-    match fact {
-        VolumeFact::Label(key) => volume.labels.get(key).cloned(),
-        VolumeFact::Annotation(_)
-        | VolumeFact::Topology(_)
-        | VolumeFact::Driver
-        | VolumeFact::PhaseTransition => volume.facts.get(fact).cloned(),
-        VolumeFact::ClassName => Some(volume.class.clone()),
-        VolumeFact::Source => Some(volume.source.clone()).filter(|source| !source.is_empty()),
-        VolumeFact::ReclaimPolicy => Some(volume.policy.name().into()).filter(|name: &Text| !name.is_empty()),
-    }
-}
-
-/// Volumes as the rows that a matcher judges.
-pub fn candidates(metadata: &Metadata, volumes: &[Arc<Volume>]) -> Candidates {
+/// Volumes as the rows that a matcher judges. `spread` has how many volumes of siblings share the value of
+/// each; it is empty without spread.
+pub fn candidates(metadata: &Metadata, volumes: &[Arc<Volume>], spread: Vec<u32>) -> Candidates {
     let capacity = |volume: &Arc<Volume>| volume.capacity.unwrap_or_default();
     let mut places: HashMap<Text, u32> = HashMap::new();
     let mut texts = Vec::new();
@@ -59,14 +60,14 @@ pub fn candidates(metadata: &Metadata, volumes: &[Arc<Volume>]) -> Candidates {
     let columns = metadata
         .columns
         .iter()
-        .map(|fact| volumes.iter().map(|volume| column(fact, volume).map_or(0, &mut place)).collect())
+        .map(|fact| volumes.iter().map(|volume| volume.fact(fact).map_or(0, &mut place)).collect())
         .collect();
     Candidates {
         whole: volumes.iter().map(|volume| capacity(volume).whole).collect(),
         nanos: volumes.iter().map(|volume| capacity(volume).nanos).collect(),
         columns,
         texts,
-        spread: Vec::new(),
+        spread,
     }
 }
 
@@ -81,7 +82,7 @@ pub(crate) fn sentence(metadata: &Metadata, reason: u32, claim: &ClaimView, volu
         fill(format!("{{claim.{number}}}"), fact.as_ref());
     }
     for (number, fact) in metadata.columns.iter().enumerate() {
-        fill(format!("{{volume.{number}}}"), column(fact, volume).as_ref());
+        fill(format!("{{volume.{number}}}"), volume.fact(fact).as_ref());
     }
     text.into()
 }

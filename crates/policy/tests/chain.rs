@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bindery_core::{
     AccessModes, Claim, ClaimFact, ClaimKey, Cluster, DecisionLimits, Facts, Lookup, Query, Reason, Slot,
-    Source, Stop, Verdict, Volume,
+    Source, Spread, Stop, Verdict, Volume,
 };
 use bindery_kit::{AtMostTwice, Fails, Larger, NoEnvironment, SameZone, ZONE, gib, policy, volume};
 use bindery_policy::{Chain, FaultCause, Filtered, Kept, OnFailure, Otherwise, Policy, Rounds, Surroundings};
@@ -273,7 +273,9 @@ fn a_failing_policy_holds_its_claims_or_is_skipped() {
 
 #[test]
 fn a_policy_applies_by_class_claim_and_namespace() {
-    let around = |namespace: Lookup<_>| Surroundings { namespace, class: Lookup::Absent };
+    let siblings = |_: &Spread| panic!("no policy spreads");
+    let around =
+        |namespace: Lookup<_>| Surroundings { namespace, class: Lookup::Absent, siblings: &siblings };
     let teams = |team: &str| Lookup::Found(Arc::new([("team".into(), team.into())].into()));
     let requirement = |key: &str, value: &str| bindery_core::Requirement {
         key: key.into(),

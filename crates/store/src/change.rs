@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bindery_core::{
     AccessModes, Answer, BindingMode, Claim, ClaimKey, Exchange, Handle, Lookup, Quantity, Query, Question,
-    Selector, Slot, Source, Text, Uid, Version, Volume,
+    Selector, Siblings, Slot, Source, Text, Uid, Version, Volume,
 };
 
 use crate::delivery::{Identified, LazyAuthors, Observed};
@@ -39,6 +39,8 @@ pub enum Fact {
     ReservedFor(ClaimKey),
     /// A decision in flight has picked the volume. Changed: it has ended, and the volume is not free.
     Reservation(Text),
+    /// How many volumes with this value siblings have.
+    Siblings(Arc<Siblings>, Option<Text>),
     /// Depended on: the access-mode sets that contain this one. Changed: exactly this set exists now, or no
     /// longer exists.
     AccessSets(AccessModes),

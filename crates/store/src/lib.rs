@@ -47,6 +47,6 @@ pub use environment::Environment;
 pub use explain::{Explanation, Obstacle, VolumeObstacles};
 pub use live::LiveReads;
 pub use session::Session;
-pub use store::{PickedFor, Store};
+pub use store::{NotReserved, Store};
 pub use subscriptions::{Dispatcher, Offer, Subscriptions};
 pub use version::is_newer;

@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, RwLockReadGuard};
 
 use bindery_core::{
-    Answer, Claim, ClaimKey, ClaimRef, Class, Cluster, DecisionLimits, Handle, Lookup, Page, PluginMatch,
-    Query, Question, QuestionBudget, ReclaimVerdict, Slot, Source, Stop, Text, Uid, Verdict, Volume,
-    VolumeIndex,
+    Answer, Claim, ClaimKey, ClaimRef, Class, Cluster, Counted, DecisionLimits, Handle, Lookup, Page,
+    PluginMatch, Query, Question, QuestionBudget, ReclaimVerdict, Slot, Source, Spread, Stop, Text, Uid,
+    Verdict, Volume, VolumeIndex,
 };
 use rustc_hash::FxBuildHasher;
 
@@ -192,6 +192,10 @@ impl VolumeIndex for Session<'_> {
 
     fn class_of(&self, name: &str) -> Lookup<Arc<Class>> {
         self.state.class(name)
+    }
+
+    fn siblings(&self, claim: &Claim, spread: &Spread) -> Counted {
+        self.state.siblings(claim, spread)
     }
 }
 

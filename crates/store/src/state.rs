@@ -3,6 +3,7 @@
 mod claims;
 mod entries;
 mod pods;
+mod siblings;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -12,6 +13,7 @@ use bindery_core::{Claim, ClaimKey, Class, Lookup, Quantity, Query, Tally, Text,
 
 pub(crate) use self::entries::{VolumeId, Volumes};
 use self::pods::Pods;
+use self::siblings::SiblingCounts;
 use crate::cached::{Cached, ListNumber};
 use crate::change::{Change, Fact, Revision};
 use crate::delivery::{Delivered, Delivery, Kind, Object, ObjectKey, Observed};
@@ -28,6 +30,7 @@ pub(crate) struct State {
     pub(crate) index: Index,
     /// The volumes that decisions in flight have picked, by name, each with the claim that it is for.
     reservations: HashMap<Text, ClaimKey>,
+    siblings: SiblingCounts,
     claims: HashMap<ClaimKey, Cached<Claim>>,
     classes: BTreeMap<Text, Observed<Class>>,
     pods: Pods,

@@ -2,9 +2,10 @@
 
 mod read;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use bindery_core::{Claim, ClaimKey, DecisionLimits, Volume};
+use bindery_core::{Claim, ClaimKey, Counted, DecisionLimits, Spread, Volume};
 
 use crate::change::Change;
 use crate::delivery::{Delivery, Kind, Object, Observed};
@@ -26,12 +27,19 @@ pub struct Store {
     texts: Mutex<Interner>,
 }
 
-/// Another decision in flight has picked the volume.
+/// Why a volume cannot be reserved; the claim has to be decided again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the volume is picked for claim {0} by a decision in flight; it is decided again when that one is done"
-)]
-pub struct PickedFor(pub ClaimKey);
+pub enum NotReserved {
+    /// Another decision in flight has picked it.
+    #[error(
+        "the volume is picked for claim {0} by a decision in flight; it is decided again when that one is \
+         done"
+    )]
+    PickedFor(ClaimKey),
+    /// The decision counts on other numbers of siblings' volumes than there are.
+    #[error("the volumes of the claim's siblings have changed")]
+    Siblings,
+}
 
 impl Store {
     /// A store that knows nothing yet.
@@ -49,6 +57,11 @@ impl Store {
     /// a reclaimer reads it.
     pub fn keep_last_claims(&self) {
         self.state_mut().keep_last_claims();
+    }
+
+    /// Counts the volumes of siblings from now on, because policies spread volumes in these ways.
+    pub fn keep_spreads(&self, spreads: &BTreeSet<Spread>) {
+        self.state_mut().keep_spreads(spreads);
     }
 
     /// Takes what a watch delivers. After the first list of every kind the store is synced.
@@ -91,15 +104,22 @@ impl Store {
     }
 
     /// Picks a volume for a claim, before the decision is carried out: until [`Store::unreserve`], other
-    /// claims see the volume as [`bindery_core::Slot::InFlight`]. May be repeated for the same claim.
+    /// claims see the volume as [`bindery_core::Slot::InFlight`], and siblings count it. May be repeated for
+    /// the same claim. `counted` is what the decision counts on.
     ///
-    /// Wakes no key: another decision that saw the volume as free and picks it too is refused here.
+    /// Another decision that saw the volume as free and picks it too is refused here. So it changes nothing
+    /// that others have to be told, but the numbers of siblings' volumes ([`crate::Fact::Siblings`]).
     ///
     /// # Errors
     ///
-    /// The volume is picked for another claim; decide again.
-    pub fn reserve(&self, volume: &str, claim: &ClaimKey) -> Result<(), PickedFor> {
-        self.state_mut().reserve(volume, claim)
+    /// The volume is picked for another claim, or siblings have other volumes than counted; decide again.
+    pub fn reserve(
+        &self,
+        volume: &str,
+        claim: &ClaimKey,
+        counted: &[Counted],
+    ) -> Result<Change, NotReserved> {
+        self.state_mut().reserve(volume, claim, counted)
     }
 
     /// Ends a reservation, however the decision ended. Does nothing where the claim holds none.

@@ -54,7 +54,7 @@ proptest! {
             apply(&store, Object::Volume(name(number), observed));
         }
         for (number, key) in picked {
-            store.reserve(&name(number), &key).ok();
+            store.reserve(&name(number), &key, &[]).ok();
         }
         for query in queries {
             let mut counts = BTreeMap::<Reason, u32>::new();
@@ -94,7 +94,7 @@ impl Pair {
         let store = Store::new();
         apply(&store, self.volume.clone());
         if let Some(holder) = &self.picked_for {
-            store.reserve(&self.volume.name, holder).unwrap();
+            store.reserve(&self.volume.name, holder, &[]).unwrap();
         }
         store
     }
@@ -117,7 +117,7 @@ impl Pair {
         let does = |is: fn(&Action) -> bool| decision.actions().any(is);
         does(|action| matches!(action, Action::BindClaim { .. }))
             && (!does(|action| matches!(action, Action::ReserveVolume { .. }))
-                || store.reserve(&self.volume.name, key).is_ok())
+                || store.reserve(&self.volume.name, key, &[]).is_ok())
     }
 
     /// Removes one obstacle.

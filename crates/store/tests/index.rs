@@ -69,7 +69,7 @@ fn build(steps: Vec<Step>) -> (Store, Model) {
             }
             Step::Reserve(number, key) => {
                 let holder = model.picked.entry(name(number)).or_insert(key.clone()).clone();
-                assert_eq!(store.reserve(&name(number), &key).is_ok(), holder == key);
+                assert_eq!(store.reserve(&name(number), &key, &[]).is_ok(), holder == key);
             }
             Step::Unreserve(number, key) => {
                 if model.picked.get(&name(number)) == Some(&key) {

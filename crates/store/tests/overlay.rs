@@ -10,7 +10,7 @@ use bindery_core::{
 };
 use bindery_kit::NoEnvironment;
 use bindery_store::{
-    Change, Fact, Kind, LiveReads, Object, ObjectKey, Observed, ObservedPod, PodContent, Store,
+    Change, Fact, Kind, LiveReads, NotReserved, Object, ObjectKey, Observed, ObservedPod, PodContent, Store,
 };
 use proptest::prelude::*;
 use support::{apply, claim, gone, list, pod_key, unreadable, volume};
@@ -284,14 +284,14 @@ fn labels_of_namespaces_are_known_once_they_are_kept() {
 fn a_reservation_is_for_one_claim_until_that_one_ends_it() {
     let store = Store::new();
     apply(&store, volume("v", 1));
-    store.reserve("v", &key("a")).unwrap();
-    store.reserve("v", &key("a")).unwrap();
-    assert_eq!(store.reserve("v", &key("b")).unwrap_err().0, key("a"));
+    store.reserve("v", &key("a"), &[]).unwrap();
+    store.reserve("v", &key("a"), &[]).unwrap();
+    assert_eq!(store.reserve("v", &key("b"), &[]).unwrap_err(), NotReserved::PickedFor(key("a")));
     assert!(store.unreserve("v", &key("b")).is_empty());
     assert_eq!(store.picked_for("v"), Some(key("a")));
     let change: Change = store.unreserve("v", &key("a"));
     assert_eq!(change.offers.iter().map(|volume| &*volume.name).collect::<Vec<_>>(), ["v"]);
-    store.reserve("v", &key("b")).unwrap();
+    store.reserve("v", &key("b"), &[]).unwrap();
 }
 
 #[test]

@@ -176,7 +176,7 @@ proptest! {
             carry_out(&store, next(), step);
         }
         for (number, key) in picked {
-            let _ = store.reserve(&format!("v{number}"), &key);
+            let _ = store.reserve(&format!("v{number}"), &key, &[]);
         }
         let mut learnt: Vec<Learnt> = Vec::new();
         for (number, (asked, describe)) in keys.iter().enumerate() {

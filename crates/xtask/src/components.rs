@@ -26,8 +26,8 @@ const TARGET: Target = Target { triple: "wasm32-unknown-unknown", standard_libra
 const ENGINE: &str = "bindery-component";
 
 /// The policies that ship: packages in `policies/`.
-pub(crate) const POLICIES: [&str; 6] =
-    ["at-most-n-times", "delete-after", "keep-labelled", "prefer", "reserved", "same-zone"];
+pub(crate) const POLICIES: [&str; 7] =
+    ["at-most-n-times", "delete-after", "keep-labelled", "prefer", "reserved", "same-zone", "spread"];
 
 /// Every decision touches the component's initial pages, so stack and memory are small. A decision that needs
 /// more grows the memory.

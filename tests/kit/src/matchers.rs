@@ -1,11 +1,11 @@
 //! Native matchers, and the policies that load them.
 
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, LazyLock};
 
-use bindery_core::{ClaimFact, Quantity, SelectorOperator, VolumeFact};
+use bindery_core::{ClaimFact, Quantity, SelectorOperator, Spread, VolumeFact};
 use bindery_policy::{
     Bound, Candidates, ClaimView, Counts, Matcher, Matches, Metadata, Narrowing, OnFailure, Otherwise,
-    Policy, PolicyFault, Reason, Requirement, Verdicts,
+    Policy, PolicyFault, Reason, Requirement, SCORE_MAX, Verdicts,
 };
 
 /// The label of claims and volumes that names a zone.
@@ -162,3 +162,50 @@ matcher!(
     },
     judge: |_, _, _| Verdicts::default()
 );
+
+/// The label of claims that makes them siblings for [`Fewest`].
+pub const APP: &str = "app";
+
+/// Prefers the zone where siblings have the fewest volumes, and rejects zones where they have `most`.
+pub struct Fewest {
+    /// The most volumes of a zone.
+    pub most: u32,
+    /// Where it waits twice before it judges: while it is being asked, and before it answers.
+    pub barrier: Option<Arc<Barrier>>,
+}
+
+static FEWEST: LazyLock<Metadata> = LazyLock::new(|| Metadata {
+    claim_facts: Vec::new(),
+    columns: Vec::new(),
+    spread: Some(Spread { by: VolumeFact::Label(ZONE.into()), among: vec![ClaimFact::Label(APP.into())] }),
+    reasons: vec![Reason { name: "too-many".into(), text: "its zone has enough".into() }],
+    ..metadata(true).clone()
+});
+
+impl Matcher for Fewest {
+    fn metadata(&self) -> &Metadata {
+        &FEWEST
+    }
+
+    fn digest(&self) -> &str {
+        "fewest"
+    }
+
+    fn check(&self, _: &str) -> Result<Result<(), String>, PolicyFault> {
+        Ok(Ok(()))
+    }
+
+    fn narrow(&self, _: &str, _: &ClaimView) -> Result<Narrowing, PolicyFault> {
+        Ok(Narrowing { judge: true, ..Narrowing::default() })
+    }
+
+    fn judge(&self, _: &str, _: &ClaimView, rows: &Candidates) -> Result<Verdicts, PolicyFault> {
+        for barrier in self.barrier.iter().chain(&self.barrier) {
+            barrier.wait();
+        }
+        Ok(Verdicts {
+            reasons: rows.spread.iter().map(|count| u32::from(*count >= self.most)).collect(),
+            scores: rows.spread.iter().map(|count| SCORE_MAX.saturating_sub(*count)).collect(),
+        })
+    }
+}

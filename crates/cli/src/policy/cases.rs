@@ -37,8 +37,19 @@ pub(crate) struct Case {
     /// The manifest of the volume whose claim is gone, for a reclaimer.
     #[serde(default)]
     pub(crate) volume: Value,
+    /// Other claims, each with the volume that it has, for a policy that spreads volumes.
+    #[serde(default)]
+    pub(crate) siblings: Vec<Pair>,
     #[serde(default)]
     pub(crate) expect: Option<Answer>,
+}
+
+/// The manifests of a claim and of the volume that it has.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pair {
+    pub(crate) claim: Value,
+    pub(crate) volume: Value,
 }
 
 impl Case {

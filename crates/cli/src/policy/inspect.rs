@@ -5,7 +5,7 @@ use std::fs;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use bindery_core::{ClaimFact, VolumeFact};
+use bindery_core::{ClaimFact, Spread, VolumeFact};
 use bindery_host::ComponentPolicy;
 use bindery_policy::Metadata;
 
@@ -53,6 +53,11 @@ fn text(policy: &ComponentPolicy, module: &str) -> Result<String> {
     text += &list(claim, request.into_iter().chain(metadata.claim_facts.iter().map(claim_fact)));
     let columns = metadata.columns.iter().map(volume_fact);
     text += &list("reads of each volume", ["the capacity".to_owned()].into_iter().chain(columns));
+    if let Some(Spread { by, among }) = &metadata.spread {
+        let title = format!("counts volumes that share {}, of claims with the same", volume_fact(by));
+        let among = among.iter().map(claim_fact);
+        text += &list(&title, ["namespace".to_owned()].into_iter().chain(among));
+    }
     let sentences = metadata.reasons.iter().map(|reason| format!("{}: {}", reason.name, reason.text));
     text += &list(reasons, sentences);
     text += &list("never sees", unseen(metadata).into_iter());

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use bindery_core::Volume;
+use bindery_core::{Counted, Volume};
 use bindery_host::ComponentPolicy;
 use bindery_policy::{
     self as policy, ClaimView, Judged, Matcher, Metadata, Reclaimer, Wish, candidates, check_settings,
@@ -78,8 +78,8 @@ fn reclaimed(reclaimer: &dyn Reclaimer, settings: &str, case: &Case) -> Result<A
 }
 
 fn judged(matcher: &dyn Matcher, settings: &str, case: &Case) -> Result<Answer> {
-    let Shown { claim, volumes } = Shown::new(matcher.metadata(), case)?;
-    let asked = Asked { matcher, settings, claim: &claim };
+    let Shown { claim, volumes, counted } = Shown::new(matcher.metadata(), case)?;
+    let asked = Asked { matcher, settings, claim: &claim, counted: counted.as_ref() };
     let whole = asked.verdicts(&volumes, ROWS_MAX)?;
     let mut shuffled = volumes.clone();
     shuffled.sort_by_key(|volume| {
@@ -106,6 +106,7 @@ struct Asked<'a> {
     matcher: &'a dyn Matcher,
     settings: &'a str,
     claim: &'a ClaimView,
+    counted: Option<&'a Counted>,
 }
 
 impl Asked<'_> {
@@ -133,7 +134,8 @@ impl Asked<'_> {
 
     fn judged(&self, volumes: &[Arc<Volume>]) -> Result<Vec<(String, Verdict)>> {
         let metadata = self.matcher.metadata();
-        let candidates = candidates(metadata, volumes);
+        let spread = volumes.iter().filter_map(|volume| Some(self.counted?.count(volume)));
+        let candidates = candidates(metadata, volumes, spread.collect());
         let verdicts = self.matcher.judge(self.settings, self.claim, &candidates)?;
         let verdicts = verdicts.verdicts(metadata, volumes.len())?;
         let verdict = |(volume, verdict): (&Arc<Volume>, policy::Verdict)| {

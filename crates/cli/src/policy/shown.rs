@@ -5,19 +5,23 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
-use bindery_core::{Declared, Lookup, Text, Volume};
+use bindery_core::{ClaimRef, Class, Counted, Declared, Lookup, Spread, Text, Volume};
 use bindery_kube::decode;
-use bindery_policy::{ClaimView, Metadata, Released, Surroundings, claim_view, shown};
-use bindery_store::Observed;
+use bindery_policy::{
+    ClaimView, Metadata, NamespaceLabels, Released, Surroundings, claim_facts, claim_view, shown,
+};
+use bindery_store::{Delivery, Observed, Store};
 use serde_json::Value;
 
-use super::cases::Case;
+use super::cases::{Case, Pair};
 use crate::objects::Title;
 
 /// What a policy is shown of a case.
 pub(crate) struct Shown {
     pub(crate) claim: ClaimView,
     pub(crate) volumes: Vec<Arc<Volume>>,
+    /// The volumes of the claim's siblings, where the policy spreads.
+    pub(crate) counted: Option<Counted>,
 }
 
 impl Shown {
@@ -33,7 +37,7 @@ impl Shown {
             }
         }
         let claim = readable(&case.claim, decode::claim(&case.claim, &declared))?;
-        let around = around(case, &declared)?;
+        let class = class(case, &declared)?;
         let volumes: Vec<_> = case
             .volumes
             .iter()
@@ -44,8 +48,27 @@ impl Shown {
             let small = Title(&case.volumes[at]);
             bail!("{small} is smaller than the claim requests, so no policy is asked about it");
         }
-        Ok(Self { claim: claim_view(metadata, &claim, &around), volumes })
+        let store = siblings(&case.siblings, &declared)?;
+        let siblings = |spread: &Spread| store.siblings(&claim, spread);
+        let counted = metadata.spread.as_ref().map(&siblings);
+        let around = Surroundings { namespace: namespace(case), class, siblings: &siblings };
+        Ok(Self { claim: claim_view(metadata, &claim, &around), volumes, counted })
     }
+}
+
+/// A store with other claims and their volumes, which counts as that of a cluster does.
+fn siblings(pairs: &[Pair], declared: &Declared) -> Result<Store> {
+    let store = Store::new();
+    store.keep_spreads(&declared.spreads);
+    for Pair { claim, volume } in pairs {
+        let claim = readable(claim, decode::claim(claim, declared))?;
+        let (namespace, name) = (claim.key.namespace.clone(), claim.key.name.clone());
+        let owner = ClaimRef { namespace, name, uid: None };
+        let volume = readable(volume, decode::volume(volume, declared))?;
+        store.deliver(Delivery::applied(claim));
+        store.deliver(Delivery::applied(Volume { claim_ref: Some(owner), ..Volume::clone(&volume) }));
+    }
+    Ok(store)
 }
 
 /// What a reclaimer is shown of a case.
@@ -59,26 +82,28 @@ pub(crate) fn released(metadata: &Metadata, case: &Case) -> Result<Released> {
         Value::Null => None,
         claim => {
             let claim = readable(claim, decode::claim(claim, &declared))?;
-            Some(claim_view(metadata, &claim, &around(case, &declared)?).facts)
+            let class = class(case, &declared)?;
+            Some(claim_facts(metadata, &claim, &namespace(case), &class))
         }
     };
     Ok(Released { claim, ..shown(metadata, &volume, None) })
 }
 
 fn declared(metadata: &Metadata) -> Declared {
-    Declared {
-        claims: metadata.claim_facts.iter().cloned().collect(),
-        volumes: metadata.columns.iter().cloned().collect(),
-        ..Declared::default()
-    }
+    let mut declared = Declared::default();
+    metadata.declare(&mut declared);
+    declared
 }
 
-fn around(case: &Case, declared: &Declared) -> Result<Surroundings> {
-    let class = match &case.class {
+fn class(case: &Case, declared: &Declared) -> Result<Lookup<Arc<Class>>> {
+    Ok(match &case.class {
         Value::Null => Lookup::Absent,
         class => Lookup::Found(readable(class, decode::class(class, declared))?),
-    };
-    Ok(Surroundings { namespace: Lookup::Found(Arc::new(labels(&case.namespace))), class })
+    })
+}
+
+fn namespace(case: &Case) -> NamespaceLabels {
+    Lookup::Found(Arc::new(labels(&case.namespace)))
 }
 
 fn readable<N, T>(object: &Value, decoded: Result<(N, Observed<T>), impl Display>) -> Result<Arc<T>> {

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use bindery_core::{
-    Action, ClaimKey, Decision, Engine, Evidence, Exchange, Lookup, Request, Source, Subject, Text,
+    Action, ClaimKey, Counted, Decision, Engine, Evidence, Exchange, Lookup, Request, Source, Subject, Text,
     VolumeTarget,
 };
 use bindery_policy::Rejections;
-use bindery_store::{Fact, Store, facts_of, facts_of_claim};
+use bindery_store::{Fact, NotReserved, Store, facts_of, facts_of_claim};
 
 use super::Binder;
 use crate::decider::{EngineRun, Reads, Unsound, chosen};
@@ -131,16 +131,18 @@ impl<P: Port> Binder<P> {
     ) -> Result<Decided<'_>, Unsound> {
         let engine = self.decider.engine();
         let subscriber = (lock.key().clone(), role);
+        // Until the volume is reserved.
+        let _families = self.families.lock(self.decider.policies.siblings(&self.store, &request)).await;
         let (decision, run) =
             self.ask_engine(&*engine, &subscriber, &request).await.map_err(Unsound::Final)?;
-        let EngineRun { exchanges, rejections, .. } = run;
+        let EngineRun { exchanges, rejections, rests, .. } = run;
         // Only operations wait; a sync that wants to wait is refused. Syncs that are decided meanwhile are
         // like other actors: the guard checks the objects as they left them.
         if decision.wait_ms > 0 && role == Role::Operation {
             let wait = Duration::from_millis(decision.wait_ms).min(WAIT_MAX);
             lock.release_during(tokio::time::sleep(wait)).await;
         }
-        let outcome = self.secure(&request, &exchanges, &decision).await;
+        let outcome = self.secure(&request, &exchanges, &decision, &rests.counted).await;
         self.write_down(lock.key(), &*engine, &request, &exchanges, &decision, &outcome);
         match outcome {
             Ok(locks) => Ok(Decided { request, exchanges, decision, rejections, locks }),
@@ -185,6 +187,8 @@ impl<P: Port> Binder<P> {
         facts.extend(self.decider.policies.facts(request));
         if chosen(&decision).is_none() {
             facts.extend(run.in_flight.clone().map(Fact::Reservation));
+            let numbers = run.rests.rejected.iter().cloned();
+            facts.extend(numbers.map(|(siblings, value)| Fact::Siblings(siblings.into(), value)));
         }
         if self.intake.turns().subscriptions.subscribe(subscriber.clone(), run.since, facts) {
             self.intake.enqueue(subscriber.0.clone());
@@ -198,15 +202,26 @@ impl<P: Port> Binder<P> {
         request: &Request,
         exchanges: &[Exchange],
         decision: &Decision,
+        counted: &[Counted],
     ) -> Result<Locks<'_>, Unsound> {
-        self.decider.check_with_reads(request, exchanges, decision).await?;
+        if let Err(unsound) = self.decider.check_with_reads(request, exchanges, decision).await {
+            return Err(match (unsound, &request.subject) {
+                // Its policies judge by other numbers than the engine was told.
+                (Unsound::Final(SyncError::Refused(why)), Subject::SyncClaim(claim))
+                    if !self.store.is_as_counted(&claim.key, counted) =>
+                {
+                    Unsound::Changed(why)
+                }
+                (unsound, _) => unsound,
+            });
+        }
         // A decision that is not carried out reserves nothing.
         if self.settings.mode == Mode::Observe {
             return Ok(Locks::default());
         }
-        let reservation = self.reserve(decision).map_err(|held_by| {
+        let reservation = self.reserve(decision, counted).map_err(|why| {
             self.metrics.reservations_lost.inc();
-            Unsound::Changed(held_by)
+            Unsound::Changed(why.to_string())
         })?;
         let written = match &request.subject {
             Subject::SyncClaim(_) => written_volume(decision),
@@ -224,16 +239,19 @@ impl<P: Port> Binder<P> {
         }
     }
 
-    /// Reserves the volume that a decision picks for a claim. The error names the decision in flight that has
-    /// picked it.
-    fn reserve(&self, decision: &Decision) -> Result<Option<Reservation<'_>>, String> {
+    /// Reserves the volume that a decision picks for a claim.
+    fn reserve(
+        &self,
+        decision: &Decision,
+        counted: &[Counted],
+    ) -> Result<Option<Reservation<'_>>, NotReserved> {
         let Some((volume, claim)) = decision.actions().find_map(|action| match action {
             Action::ReserveVolume { volume, claim, .. } => Some((&volume.name, &claim.key)),
             _ => None,
         }) else {
             return Ok(None);
         };
-        self.store.reserve(volume, claim).map_err(|held_by| held_by.to_string())?;
+        self.intake.changed(&self.store.reserve(volume, claim, counted)?);
         Ok(Some(Reservation {
             store: &self.store,
             intake: &self.intake,

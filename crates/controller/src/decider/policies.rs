@@ -1,8 +1,9 @@
 //! Asks the policies: where the store is not locked, and on threads where a slow matcher delays nothing else.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bindery_core::{Claim, EngineFault, Request, Stop, Subject, Text, Timestamp, Verdict, Volume};
+use bindery_core::{Claim, EngineFault, Request, Siblings, Stop, Subject, Text, Timestamp, Verdict, Volume};
 use bindery_policy::{
     Activity, Chain, FormerClaim, Kept, Policy, Reclaimed, Rounds, Said, Surroundings, Waits,
 };
@@ -54,8 +55,9 @@ impl Policies {
     ) -> Result<Reclaimed, Stop> {
         let last = volume.claim_ref.as_ref().and_then(|claim_ref| {
             let claim = store.last_claim(claim_ref);
-            let around = around(store, &claim_ref.namespace, &volume.class);
-            FormerClaim::of_volume(&self.chain, volume, claim.as_deref(), &around)
+            let namespace = store.namespace_labels(&claim_ref.namespace);
+            let class = store.class(&volume.class);
+            FormerClaim::of_volume(&self.chain, volume, claim.as_deref(), &namespace, &class)
         });
         self.chain.reclaimed(volume, last.as_ref(), now, rounds)
     }
@@ -94,7 +96,16 @@ impl Policies {
 
     /// The first policy that applies to a claim.
     pub(crate) fn applying(&self, store: &Store, claim: &Claim) -> Result<Option<&Policy>, Waits> {
-        self.chain.applying(claim, &surroundings(store, claim))
+        around(store, claim, |around| self.chain.applying(claim, around))
+    }
+
+    /// The claim of a request and its siblings, for each way in which volumes are spread among them.
+    pub(crate) fn siblings(&self, store: &Store, request: &Request) -> BTreeSet<Siblings> {
+        let claim = match (&request.subject, self.claim(request)) {
+            (Subject::SyncClaim(_), Some(claim)) => claim,
+            _ => return BTreeSet::new(),
+        };
+        around(store, claim, |around| self.chain.siblings(claim, around))
     }
 
     /// Asks the matchers what a try has left open.
@@ -122,10 +133,12 @@ impl Policies {
 
     /// What the policies of a claim say about a volume. It asks the matchers on this thread.
     pub(crate) fn said(&self, store: &Store, claim: &Claim, volume: &Volume) -> Result<Vec<Said>, Stop> {
-        let around = surroundings(store, claim);
         let mut rounds = Rounds::default();
         loop {
-            match self.chain.said(claim, volume, &around, &self.kept, &mut rounds) {
+            let said = around(store, claim, |around| {
+                self.chain.said(claim, volume, around, &self.kept, &mut rounds)
+            });
+            match said {
                 Err(Stop::Judge) => rounds.perform(&self.chain, &self.kept)?,
                 said => return said,
             }
@@ -140,20 +153,21 @@ impl Policies {
         volume: &Volume,
         rounds: &mut Rounds,
     ) -> Result<Verdict, Stop> {
-        self.chain.verdict(claim, volume, &surroundings(store, claim), &self.kept, rounds)
+        around(store, claim, |around| self.chain.verdict(claim, volume, around, &self.kept, rounds))
     }
-}
-
-fn surroundings(store: &Store, claim: &Claim) -> Surroundings {
-    around(store, &claim.key.namespace, claim.class_or_empty())
 }
 
 /// What is to be noted of a claim on its volume for reclaimers; `None` for nothing.
 pub(crate) fn note(chain: &Chain, store: &Store, claim: &Claim, volume: &Volume) -> Option<Text> {
-    chain.note(claim, &volume.class, &around(store, &claim.key.namespace, &volume.class))
+    let namespace = store.namespace_labels(&claim.key.namespace);
+    chain.note(claim, &volume.class, &namespace, &store.class(&volume.class))
 }
 
-/// What policies may read beside a claim.
-fn around(store: &Store, namespace: &str, class: &str) -> Surroundings {
-    Surroundings { namespace: store.namespace_labels(namespace), class: store.class(class) }
+/// Gives `read` a claim's surroundings, as the store has them now.
+fn around<T>(store: &Store, claim: &Claim, read: impl FnOnce(&Surroundings<'_>) -> T) -> T {
+    read(&Surroundings {
+        namespace: store.namespace_labels(&claim.key.namespace),
+        class: store.class(claim.class_or_empty()),
+        siblings: &|spread| store.siblings(claim, spread),
+    })
 }

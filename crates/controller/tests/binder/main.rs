@@ -10,5 +10,6 @@ mod policies;
 mod proving;
 mod reclaiming;
 mod reviewing;
+mod spreading;
 mod syncing;
 mod wakes;

@@ -18,7 +18,7 @@ use crate::double::{Double, Scripted, binder_of, claim, parts, volume};
 use crate::operating::run_during;
 use crate::syncing::taken;
 
-fn in_zone(volume: Volume, zone: &str) -> Volume {
+pub(crate) fn in_zone(volume: Volume, zone: &str) -> Volume {
     Volume { labels: [(ZONE.into(), zone.into())].into(), ..volume }
 }
 
@@ -28,11 +28,11 @@ fn zoned(name: &str) -> Claim {
     Claim { facts, ..claim(name) }
 }
 
-fn key(name: &str) -> Key {
+pub(crate) fn key(name: &str) -> Key {
     Key::Claim(ClaimKey::new("ns", name))
 }
 
-fn binder(
+pub(crate) fn binder(
     double: &Double,
     engine: impl Engine + 'static,
     policies: Vec<Policy>,
@@ -43,7 +43,7 @@ fn binder(
 }
 
 /// The volume that the store has for a claim.
-fn bound_to(binder: &bindery_controller::Binder<Double>, name: &str) -> Option<String> {
+pub(crate) fn bound_to(binder: &bindery_controller::Binder<Double>, name: &str) -> Option<String> {
     match binder.store().claim(Source::Overlay, &ClaimKey::new("ns", name)) {
         bindery_core::Lookup::Found(claim) => claim.volume_name.as_ref().map(ToString::to_string),
         other => panic!("{other:?}"),
@@ -85,7 +85,7 @@ async fn a_claim_that_its_policies_hold_back_is_told_so() {
 }
 
 /// An engine that knows no policies, and reserves volume `v` for the claim.
-fn reserves_v() -> impl Engine {
+pub(crate) fn reserves_v() -> impl Engine {
     Scripted(|request: &Request, cluster: &mut dyn bindery_core::Cluster| {
         let Subject::SyncClaim(claim) = &request.subject else { panic!("{request:?}") };
         let bindery_core::Lookup::Found(volume) = cluster.volume(Source::Overlay, "v".into())? else {

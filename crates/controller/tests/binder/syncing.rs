@@ -233,7 +233,7 @@ async fn a_decision_that_the_cluster_outdates_each_time_is_tried_four_times() {
     };
     let binder = binder(&double, Scripted(engine));
     // The decision of another claim has picked the volume, and stays in flight.
-    binder.store().reserve("v1", &ClaimKey::new("ns", "c2")).unwrap();
+    binder.store().reserve("v1", &ClaimKey::new("ns", "c2"), &[]).unwrap();
     let result = binder.sync(&claim_key("c1")).await.result;
     assert!(matches!(result, Err(SyncError::Stale { attempts: 4, .. })), "{result:?}");
     assert_eq!((binder.metrics().decisions.get(), double.writes()), (4, Vec::new()));

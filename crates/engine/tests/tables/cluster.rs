@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use bindery_core::{
-    AccessModes, Answer, Claim, ClaimKey, Class, Cluster, Handle, Lookup, Migration, OperationState, Page,
-    Plugin, PluginMatch, Pod, Query, Question, Reason, Slot, Source, Stop, Tally, Text, Verdict, Volume,
-    VolumePhase,
+    AccessModes, Answer, Claim, ClaimKey, Class, Cluster, Fate, Handle, Lookup, Migration, OperationState,
+    Page, Plugin, PluginMatch, Pod, Query, Question, Reason, ReclaimVerdict, Slot, Source, Stop, Tally, Text,
+    Verdict, Volume, VolumePhase,
 };
 
 /// A cluster of lists. Live reads see the lists of the overlay unless they have lists of their own.
@@ -34,6 +34,8 @@ pub(crate) struct ListCluster {
     pub(crate) in_flight: Vec<Text>,
     /// Names of volumes that a policy rejects, and whose claims wait for another.
     pub(crate) rejected: Vec<Text>,
+    /// What the reclaimers say about every volume.
+    pub(crate) fate: Fate,
     /// The questions of the last decision.
     pub(crate) asked: Vec<String>,
     handles: Vec<Text>,
@@ -59,6 +61,7 @@ impl ListCluster {
             operation: OperationState::Idle,
             in_flight: Vec::new(),
             rejected: Vec::new(),
+            fate: Fate::ByPolicy,
             asked: Vec::new(),
             handles: Vec::new(),
         }
@@ -208,6 +211,10 @@ impl Cluster for ListCluster {
                 Answer::Verdict(Verdict::Rejected { policy: "p".into(), reason: "it is reserved".into() })
             }
             Question::Verdict(_) => Answer::Verdict(Verdict::Allowed),
+            Question::Reclaim(_) => {
+                let (policy, reason) = ("p".into(), "it is labelled".into());
+                Answer::Reclaim(ReclaimVerdict { fate: self.fate, policy, reason })
+            }
             Question::Tallies(_) => {
                 Answer::Tallies(vec![Tally { reason: Reason::TooSmall, count: 1, nearest: Vec::new() }])
             }

@@ -163,5 +163,6 @@ pub(crate) fn question(question: &Question) -> String {
         Question::Describe(handle) => format!("describe {}", handle.0),
         Question::Tallies(_) => "tallies".to_owned(),
         Question::Verdict(name) => format!("verdict of {name}"),
+        Question::Reclaim(name) => format!("reclaim of {name}"),
     }
 }

@@ -12,8 +12,8 @@
 //! name, changed by the words after the name; `bound=VOLUME` makes a claim bound, with its status.
 
 use bindery_core::{
-    Claim, ClaimKey, Class, Decision, Migration, Operation, PluginMatch, Pod, Point, Progress, Returned,
-    Subject, Volume,
+    Claim, ClaimKey, Class, Decision, Fate, Migration, Operation, PluginMatch, Pod, Point, Progress,
+    Returned, Subject, Volume,
 };
 use bindery_kit::words::{self, first};
 use bindery_kit::{gib, plugin};
@@ -143,6 +143,8 @@ impl Given {
             ("operation", state) => cluster.operation = words::case(state),
             ("in-flight", _) => cluster.in_flight.push(rest.into()),
             ("rejected", _) => cluster.rejected.push(rest.into()),
+            ("fate", "KeepFor") => cluster.fate = Fate::KeepFor(60_000),
+            ("fate", fate) => cluster.fate = words::case(fate),
             ("at", _) | ("returned", _) | ("was", _) => self.request(what, rest),
             _ => panic!("no fact: {fact}"),
         }

@@ -1,9 +1,9 @@
 //! How the types of policies cross the contract.
 
-use bindery_core::{ClaimFact, Quantity, QuantityFormat, SelectorOperator, Text, VolumeFact};
+use bindery_core::{ClaimFact, Quantity, QuantityFormat, SelectorOperator, Spread, Text, VolumeFact};
 use bindery_policy::{
     Bound, Candidates, ClaimView, Judged, Metadata, Narrowing, PolicyFault, Reason, Released, Requirement,
-    Spread, Verdicts, Wish,
+    Verdicts, Wish,
 };
 
 use super::matcher::bindings::bindery::policy::facts;

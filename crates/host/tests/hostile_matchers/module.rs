@@ -20,6 +20,7 @@ pub(crate) const NAME_LENGTH: usize = 1;
 pub(crate) const FACTS_LENGTH: usize = 7;
 pub(crate) const COLUMNS_LENGTH: usize = 9;
 pub(crate) const SPREADS: usize = 10;
+pub(crate) const AMONG_LENGTH: usize = 15;
 pub(crate) const REASONS_LENGTH: usize = 17;
 pub(crate) const SCORES: usize = 18;
 pub(crate) const SCHEMA_LENGTH: usize = 20;
@@ -49,6 +50,7 @@ impl Default for Module {
         metadata[..6].copy_from_slice(&[0x100, 7, 0x108, 5, 0x110, 4]);
         metadata[6] = ZEROS;
         metadata[8..10].copy_from_slice(&[COLUMNS, 1]);
+        metadata[14] = ZEROS;
         metadata[16..18].copy_from_slice(&[0x340, 1]);
         metadata[19..].copy_from_slice(&[0x120, 17]);
         let (narrowing, requirement) = ([0; 4], [0, 0, 0, 4, 1]);

@@ -23,6 +23,7 @@ impl State {
                 change.regression = change.regression.take().or_else(|| cached.regression(&observed));
             }
             let changed = Changed { authors, ..cached.observe(observed, list) };
+            self.recount(&key, change);
             let change_of_claim = ObjectChange::Claim(key, changed);
             self.keep_last_claim(&change_of_claim);
             return change.push(change_of_claim);
@@ -33,11 +34,13 @@ impl State {
             _ => key,
         };
         change.push(ObjectChange::Claim(key.clone(), Changed::new(None, Some(observed.clone()))));
-        self.claims.insert(key, Cached::new(observed));
+        self.claims.insert(key.clone(), Cached::new(observed));
+        self.recount(&key, change);
     }
 
     pub(super) fn drop_claim(&mut self, key: &ClaimKey, change: &mut Change) {
         if let Some((key, cached)) = self.claims.remove_entry(key) {
+            self.recount(&key, change);
             let gone = ObjectChange::Claim(key, cached.gone());
             self.keep_last_claim(&gone);
             change.push(gone);
@@ -78,6 +81,7 @@ impl State {
         let key = claim.key.clone();
         let changed = cached.assume(claim, list);
         let mut change = Change { fresh: changed.overlay, ..Change::default() };
+        self.recount(&key, &mut change);
         change.push(ObjectChange::Claim(key, changed));
         self.commit(change)
     }

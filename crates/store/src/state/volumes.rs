@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bindery_core::{AccessModes, ClaimKey, Lookup, Source, Text, Volume};
+use bindery_core::{AccessModes, ClaimKey, Counted, Lookup, Source, Text, Volume};
 
 use super::entries::VolumeEntry;
 use super::{State, VolumeId};
@@ -10,7 +10,7 @@ use crate::cached::{Cached, ListNumber};
 use crate::change::{Change, Changed, Fact, ObjectChange};
 use crate::delivery::{Kind, LazyAuthors, Observed};
 use crate::index::{Standing, VolumeState, claim_of};
-use crate::store::PickedFor;
+use crate::store::NotReserved;
 
 impl State {
     pub(super) fn observe_volume(
@@ -44,6 +44,9 @@ impl State {
         let was = self.volume_state(id);
         self.reindex(id, &was, &VolumeState::Absent, change);
         let VolumeEntry { name, cached } = self.volumes.remove(id);
+        if let Some(claim) = self.picked_for(&name).cloned() {
+            self.recount(&claim, change);
+        }
         change.push(ObjectChange::Volume(name, cached.gone()));
     }
 
@@ -107,21 +110,33 @@ impl State {
                 last_claims.remove(&before);
             }
         }
+        let owners: Vec<ClaimKey> = claims.iter().chain(self.picked_for(&name)).cloned().collect();
+        owners.iter().for_each(|claim| self.recount(claim, change));
         change.facts.extend(claims.into_iter().map(Fact::ReservedFor));
         // Where a decision in flight has picked it, it is offered when that one ends without taking it.
         let is_free = |volume: &&Arc<Volume>| !picked && Standing::of(volume) == Standing::Free;
         change.offers.extend(now.volume().filter(is_free).cloned());
     }
 
-    pub(crate) fn reserve(&mut self, volume: &str, claim: &ClaimKey) -> Result<(), PickedFor> {
-        if let Some(other) = self.picked_for(volume) {
-            return if other == claim { Ok(()) } else { Err(PickedFor(other.clone())) };
+    pub(crate) fn reserve(
+        &mut self,
+        volume: &str,
+        claim: &ClaimKey,
+        counted: &[Counted],
+    ) -> Result<Change, NotReserved> {
+        match self.picked_for(volume) {
+            Some(other) if other != claim => return Err(NotReserved::PickedFor(other.clone())),
+            _ if !self.is_as_counted(claim, counted) => return Err(NotReserved::Siblings),
+            Some(_) => return Ok(self.ignored()),
+            None => {}
         }
         let known = self.volumes.id(volume);
         let name = known.map_or_else(|| volume.into(), |id| self.volumes.get(id).name.clone());
         self.reservations.insert(name, claim.clone());
         self.set_picked(known, true);
-        Ok(())
+        let mut change = Change { fresh: true, ..Change::default() };
+        self.recount(claim, &mut change);
+        Ok(self.commit(change))
     }
 
     pub(crate) fn unreserve(&mut self, volume: &str, claim: &ClaimKey) -> Change {
@@ -136,6 +151,7 @@ impl State {
         if change.offers.is_empty() {
             change.facts.push(Fact::Reservation(volume.into()));
         }
+        self.recount(claim, &mut change);
         self.commit(change)
     }
 

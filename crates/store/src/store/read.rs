@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bindery_core::{Claim, ClaimKey, ClaimRef, Class, Lookup, Source, Text, Volume};
+use bindery_core::{Claim, ClaimKey, ClaimRef, Class, Counted, Lookup, Source, Spread, Text, Volume};
 
 use super::Store;
 use crate::change::Revision;
@@ -55,6 +55,17 @@ impl Store {
     /// The labels of a namespace.
     pub fn namespace_labels(&self, name: &str) -> Lookup<Arc<BTreeMap<Text, Text>>> {
         self.state().namespace_labels(name)
+    }
+
+    /// The volumes of a claim's siblings, those that decisions in flight have picked included. Only for
+    /// spreads that are kept ([`Store::keep_spreads`]).
+    pub fn siblings(&self, claim: &Claim, spread: &Spread) -> Counted {
+        self.state().siblings(claim, spread)
+    }
+
+    /// Whether the numbers of siblings' volumes are still what a decision about the claim has counted on.
+    pub fn is_as_counted(&self, claim: &ClaimKey, counted: &[Counted]) -> bool {
+        self.state().is_as_counted(claim, counted)
     }
 
     /// The claim for which a decision in flight has picked the volume.

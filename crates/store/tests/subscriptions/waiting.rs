@@ -140,7 +140,7 @@ fn a_volume_wakes_the_fitting_key_that_waits_longest_then_the_next() {
     wake(&apply(&desk.store, labelled), Offer::New);
     assert_eq!([turn(), turn()], [Some(fits), Some(labels)]);
     // When the volume is picked, it was already offered to the next key. Another volume begins at the front.
-    desk.store.reserve("v", &ClaimKey::new("ns", "a")).unwrap();
+    desk.store.reserve("v", &ClaimKey::new("ns", "a"), &[]).unwrap();
     wake(&apply(&desk.store, volume("w", 3)), Offer::New);
     assert_eq!([turn(), turn()], [Some(any), Some(fits)]);
     // While one volume is offered to a key, the next volume is offered to another key.
@@ -310,7 +310,10 @@ impl World {
         }
         let picked = free.into_values().find(|volume| {
             let is_as_it_was = self.desk.store.free_volume(&volume.name).as_ref() == Some(volume);
-            works && takes && is_as_it_was && self.desk.store.reserve(&volume.name, &claim_of(key)).is_ok()
+            works
+                && takes
+                && is_as_it_was
+                && self.desk.store.reserve(&volume.name, &claim_of(key), &[]).is_ok()
         });
         self.subscriptions.pass_on(&key, &self.desk);
         match picked {

@@ -1,0 +1,35 @@
+//! Lets siblings be decided one after the other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+
+use bindery_core::Siblings;
+use parking_lot::Mutex;
+use tokio::sync::OwnedMutexGuard;
+
+/// A lock for each set of siblings, from a decision about one to its reservation. Without it, each of a
+/// thousand siblings would be decided again whenever another one reserves a volume.
+#[derive(Default)]
+pub(super) struct Families {
+    locks: Mutex<BTreeMap<Siblings, Weak<tokio::sync::Mutex<()>>>>,
+}
+
+impl Families {
+    /// Waits for the locks, in order, and takes them: a task that has a later one waits for no earlier one,
+    /// so there is no deadlock.
+    pub(super) async fn lock(&self, families: BTreeSet<Siblings>) -> Vec<OwnedMutexGuard<()>> {
+        let mut taken = Vec::new();
+        for siblings in families {
+            taken.push(self.lock_of(siblings).lock_owned().await);
+        }
+        taken
+    }
+
+    fn lock_of(&self, siblings: Siblings) -> Arc<tokio::sync::Mutex<()>> {
+        let mut locks = self.locks.lock();
+        locks.retain(|_, lock| lock.strong_count() > 0);
+        let lock = locks.get(&siblings).and_then(Weak::upgrade).unwrap_or_default();
+        locks.insert(siblings, Arc::downgrade(&lock));
+        lock
+    }
+}

@@ -1,0 +1,64 @@
+//! Policies that spread volumes: what their verdicts rest on beside the claim and the row.
+
+use std::collections::BTreeSet;
+
+use bindery_core::{Claim, Counted, Siblings, Spread, Text, Volume};
+
+use crate::chain::{Applied, Asked, Rejection};
+use crate::{Chain, Policy, Surroundings};
+
+/// The numbers of siblings' volumes that a decision rests on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rests {
+    /// What was counted for the policies that spread.
+    pub counted: Vec<Counted>,
+    /// The values of which siblings have so many volumes that a policy has rejected a volume of that value.
+    pub rejected: Vec<(Siblings, Option<Text>)>,
+}
+
+/// What a try has seen rejected by a policy that spreads: its place in [`Applied`], and the row's value.
+pub(crate) type Rejected = BTreeSet<(usize, Option<Text>)>;
+
+impl Chain {
+    /// A claim and its siblings, once for each way in which policies that apply to it spread volumes, in
+    /// ascending order. Where it is unknown whether a policy applies, the claim waits, whatever was counted.
+    pub fn siblings(&self, claim: &Claim, around: &Surroundings<'_>) -> BTreeSet<Siblings> {
+        let applies = |policy: &&Policy| policy.applies(claim, around).unwrap_or_default();
+        let spreads = self.policies().iter().filter(|policy| policy.spread().is_some()).filter(applies);
+        spreads.filter_map(Policy::spread).map(|spread| Siblings::of_claim(spread, claim)).collect()
+    }
+}
+
+impl Policy {
+    /// How it spreads volumes, if it does.
+    pub(crate) fn spread(&self) -> Option<&Spread> {
+        self.matcher.as_ref().ok()?.metadata().spread.as_ref()
+    }
+}
+
+impl Asked<'_> {
+    /// How many volumes of siblings share a volume's value, where the policy spreads.
+    pub(crate) fn count(&self, volume: &Volume) -> Option<u32> {
+        self.counted.as_ref().map(|counted| counted.count(volume))
+    }
+}
+
+impl Applied<'_> {
+    /// Remembers a rejection that a change of siblings can end.
+    pub(crate) fn remember(&self, rejection: &Rejection, volume: &Volume, rejected: &mut Rejected) {
+        let by = self.asked.iter().position(|asked| rejection.judged && asked.place == rejection.policy);
+        if let Some((at, counted)) = by.and_then(|at| Some((at, self.asked[at].counted.as_ref()?))) {
+            rejected.insert((at, volume.fact(&counted.siblings.spread.by)));
+        }
+    }
+
+    /// What a try rests on.
+    pub(crate) fn rests(&self, rejected: Rejected) -> Rests {
+        // A policy that has said that it does not judge has not seen the numbers.
+        let is_shown = |asked: &&Asked<'_>| asked.context.narrowing().is_none_or(|narrowing| narrowing.judge);
+        let counted = self.asked.iter().filter(is_shown).filter_map(|asked| asked.counted.clone());
+        let of = |at: usize| Some(self.asked[at].counted.as_ref()?.siblings.clone());
+        let rejected = rejected.into_iter().filter_map(|(at, value)| Some((of(at)?, value)));
+        Rests { counted: counted.collect(), rejected: rejected.collect() }
+    }
+}
