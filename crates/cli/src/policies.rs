@@ -23,8 +23,8 @@ pub(crate) struct PolicyArguments {
     /// A policy document, or a folder of them: which module decides about which claims or volumes, with which
     /// settings. Repeat it for several. Each document is YAML of apiVersion policy.bindery.dev/v1alpha1, kind
     /// MatchPolicy or ReclaimPolicy.
-    #[arg(long = "policy", value_name = "FILE|FOLDER", env = "BINDERY_POLICY", value_delimiter = ':')]
-    documents: Vec<PathBuf>,
+    #[arg(long, value_name = "FILE|FOLDER", env = "BINDERY_POLICY", value_delimiter = ':')]
+    policy: Vec<PathBuf>,
     #[command(flatten)]
     shipped: ShippedArgument,
 }
@@ -52,13 +52,13 @@ impl Purpose {
 impl PolicyArguments {
     /// Loads the policies. A document that is wrong is an error.
     pub(crate) fn load(&self, cache: &CacheArgument, purpose: Purpose) -> Result<Arc<Chain>> {
-        if self.documents.is_empty() {
+        if self.policy.is_empty() {
             return Ok(Arc::default());
         }
         let host = module::host(cache)?;
         let mut names = BTreeSet::new();
         let (mut policies, mut reclaimers) = (Vec::new(), Vec::new());
-        for manifest in manifest::read(&self.documents, false)? {
+        for manifest in manifest::read(&self.policy, false)? {
             let policy = self.policy(&host, &manifest, purpose).with_context(|| at(&manifest))?;
             if !names.insert(policy.name().clone()) {
                 bail!("{}: there are two policies of name {:?}; rename one", at(&manifest), policy.name());

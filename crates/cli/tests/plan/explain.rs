@@ -66,7 +66,7 @@ fn a_claim_is_decided_alone_and_its_formats_agree() {
 }
 
 #[test]
-fn what_would_change_a_decision_names_the_nearest_volume_with_one_obstacle() {
+fn the_nearest_volume_with_one_obstacle_is_what_would_change_a_decision() {
     let far = volume("far", json!({"storageClassName": "b", "capacity": {"storage": "1Mi"}}));
     let add = "Add a volume of class a with at least 1Gi, ReadWriteOnce";
     for (asks, offers, advice) in [
