@@ -24,8 +24,6 @@ pub(crate) struct Log {
     pub(crate) trace: Vec<String>,
     /// How many writes succeeded.
     pub(crate) writes: usize,
-    /// The messages of writes that the API server found invalid.
-    pub(crate) invalid: Vec<String>,
     /// Volumes whose phase was written.
     pub(crate) phased: BTreeSet<Text>,
 }
@@ -81,7 +79,6 @@ impl Port for CasePort {
                 self.log().phased.insert(volume.name.clone());
             }
             (Ok(_), _) => self.log().writes += 1,
-            (Err(WriteError::Invalid(message)), _) => self.log().invalid.push(message.clone()),
             (Err(_), _) => {}
         }
         self.trace(format!("{} {}: {outcome}; {write:?}", write.name(), write.target().name()));

@@ -1,0 +1,22 @@
+//! The setting `--mode`.
+
+use bindery_controller::Mode;
+
+/// The values of `--mode`.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum ModeArgument {
+    /// Bind and reclaim; upstream's controller is off.
+    Own,
+    /// Write nothing; decide everything, and count where upstream's controller decides otherwise. Needs no
+    /// Lease: every replica observes and counts for itself.
+    Observe,
+}
+
+impl From<ModeArgument> for Mode {
+    fn from(argument: ModeArgument) -> Self {
+        match argument {
+            ModeArgument::Own => Self::Own,
+            ModeArgument::Observe => Self::Observe,
+        }
+    }
+}
