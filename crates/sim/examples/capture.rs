@@ -23,7 +23,7 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
 /// Group-version paths, with the resources (subresources after a slash) that are served.
-const SERVED: [(&str, &[&str]); 7] = [
+const SERVED: [(&str, &[&str]); 9] = [
     (
         "api/v1",
         &[
@@ -43,17 +43,37 @@ const SERVED: [(&str, &[&str]); 7] = [
             "pods/binding",
             "pods/eviction",
             "pods/status",
+            "replicationcontrollers",
+            "replicationcontrollers/scale",
+            "replicationcontrollers/status",
             "secrets",
             "serviceaccounts",
             "services",
             "services/status",
         ],
     ),
-    ("apis/apps/v1", &["deployments", "deployments/status", "statefulsets", "statefulsets/status"]),
+    (
+        "apis/apps/v1",
+        &[
+            "daemonsets",
+            "daemonsets/status",
+            "deployments",
+            "deployments/scale",
+            "deployments/status",
+            "replicasets",
+            "replicasets/scale",
+            "replicasets/status",
+            "statefulsets",
+            "statefulsets/scale",
+            "statefulsets/status",
+        ],
+    ),
     ("apis/authorization.k8s.io/v1", &["selfsubjectaccessreviews", "selfsubjectrulesreviews"]),
+    ("apis/batch/v1", &["cronjobs", "cronjobs/status", "jobs", "jobs/status"]),
     ("apis/coordination.k8s.io/v1", &["leases"]),
     ("apis/discovery.k8s.io/v1", &["endpointslices"]),
     ("apis/events.k8s.io/v1", &["events"]),
+    ("apis/networking.k8s.io/v1", &["ingresses", "ingresses/status"]),
     (
         "apis/storage.k8s.io/v1",
         &[

@@ -61,6 +61,11 @@ pub(crate) fn meta_number(object: &Value, field: &str) -> i64 {
     meta_field(object, field).and_then(Value::as_i64).unwrap_or(0)
 }
 
+/// A number of an object, or 0.
+pub(crate) fn number(object: &Value, pointer: &str) -> i64 {
+    object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0)
+}
+
 /// Whether deletion was requested.
 pub(crate) fn is_deleting(object: &Value) -> bool {
     !meta_text(object, "deletionTimestamp").is_empty()

@@ -25,6 +25,8 @@ pub(crate) struct Resource {
     pub(crate) delete_returns_object: bool,
     /// Whether something of a real cluster runs the object, and nothing does here.
     pub(crate) not_run: bool,
+    /// Whether there is a subresource `scale`.
+    pub(crate) has_scale: bool,
 }
 
 /// The only served version of each group.
@@ -42,13 +44,16 @@ pub(crate) const STATEFUL_SET: &str = "StatefulSet";
 /// The group of access reviews, which are answered and not stored.
 pub(crate) const AUTHORIZATION: &str = "authorization.k8s.io";
 pub(crate) const APPS: &str = "apps";
+pub(crate) const BATCH: &str = "batch";
 pub(crate) const DISCOVERY: &str = "discovery.k8s.io";
 const COORDINATION: &str = "coordination.k8s.io";
 const EVENTS: &str = "events.k8s.io";
+const NETWORKING: &str = "networking.k8s.io";
 const STORAGE: &str = "storage.k8s.io";
 
 /// Groups in the order of discovery, without the core group.
-pub(crate) const GROUPS: [&str; 6] = [APPS, EVENTS, AUTHORIZATION, STORAGE, COORDINATION, DISCOVERY];
+pub(crate) const GROUPS: [&str; 8] =
+    [APPS, EVENTS, AUTHORIZATION, BATCH, NETWORKING, STORAGE, COORDINATION, DISCOVERY];
 
 const fn cluster(group: &'static str, plural: &'static str, kind: &'static str) -> Resource {
     Resource {
@@ -63,6 +68,7 @@ const fn cluster(group: &'static str, plural: &'static str, kind: &'static str) 
         generation: false,
         delete_returns_object: false,
         not_run: false,
+        has_scale: false,
     }
 }
 
@@ -74,12 +80,19 @@ const fn storage(plural: &'static str, kind: &'static str) -> Resource {
     Resource { delete_returns_object: true, ..cluster(STORAGE, plural, kind) }
 }
 
-const fn workload(plural: &'static str, kind: &'static str) -> Resource {
-    Resource { has_status: true, generation: true, not_run: true, ..namespaced(APPS, plural, kind) }
+const fn workload(group: &'static str, plural: &'static str, kind: &'static str) -> Resource {
+    Resource { has_status: true, generation: true, not_run: true, ..namespaced(group, plural, kind) }
 }
 
+const fn scalable(group: &'static str, plural: &'static str, kind: &'static str) -> Resource {
+    Resource { has_scale: true, ..workload(group, plural, kind) }
+}
+
+/// The subresource `scale` of workloads, whose objects have a kind of their own.
+pub(crate) static SCALE: Resource = namespaced("autoscaling", "scale", "Scale");
+
 /// The table, in the order in which the end of a namespace deletes objects.
-pub(crate) static RESOURCES: [Resource; 24] = [
+pub(crate) static RESOURCES: [Resource; 30] = [
     Resource { has_status: true, delete_returns_object: true, ..cluster("", "persistentvolumes", VOLUME) },
     Resource {
         has_status: true,
@@ -126,8 +139,14 @@ pub(crate) static RESOURCES: [Resource; 24] = [
     },
     namespaced("", "endpoints", "Endpoints"),
     Resource { generation: true, ..namespaced(DISCOVERY, "endpointslices", "EndpointSlice") },
-    workload("deployments", "Deployment"),
-    workload("statefulsets", STATEFUL_SET),
+    scalable(APPS, "deployments", "Deployment"),
+    scalable(APPS, "statefulsets", STATEFUL_SET),
+    scalable(APPS, "replicasets", "ReplicaSet"),
+    scalable("", "replicationcontrollers", "ReplicationController"),
+    workload(APPS, "daemonsets", "DaemonSet"),
+    workload(BATCH, "jobs", "Job"),
+    workload(BATCH, "cronjobs", "CronJob"),
+    workload(NETWORKING, "ingresses", "Ingress"),
     cluster(AUTHORIZATION, "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
     cluster(AUTHORIZATION, "selfsubjectrulesreviews", "SelfSubjectRulesReview"),
 ];

@@ -11,6 +11,7 @@ pub(crate) mod events;
 pub(crate) mod list;
 mod patch;
 mod pods;
+mod scale;
 mod update;
 
 use std::sync::Arc;
@@ -48,6 +49,9 @@ impl Answer {
 /// Serves a request, except for watches.
 pub(crate) fn serve(state: &mut State, call: &Call) -> ApiResult<Answer> {
     check_options(call)?;
+    if call.subresource == "scale" {
+        return scale::serve(state, call);
+    }
     match call.verb {
         Verb::Get => get(state, call),
         Verb::List | Verb::Watch => list::list(state, call),

@@ -20,7 +20,7 @@ const ANSWER_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 const METHODS: [Method; 7] =
     [Method::POST, Method::PATCH, Method::PUT, Method::GET, Method::DELETE, Method::HEAD, Method::OPTIONS];
-const PATHS: [&str; 28] = [
+const PATHS: [&str; 32] = [
     "/api/v1/persistentvolumes",
     "/api/v1/persistentvolumes/x",
     "/api/v1/persistentvolumes/x/status",
@@ -41,8 +41,12 @@ const PATHS: [&str; 28] = [
     "/apis/events.k8s.io/v1/namespaces/default/events/x",
     "/apis/apps/v1/namespaces/default/statefulsets",
     "/apis/apps/v1/namespaces/default/statefulsets/x",
+    "/apis/apps/v1/namespaces/default/statefulsets/x/scale",
     "/apis/apps/v1/namespaces/default/deployments/x",
     "/api/v1/namespaces/default/services/x",
+    "/apis/batch/v1/namespaces/default/jobs",
+    "/apis/batch/v1/namespaces/default/cronjobs/x",
+    "/apis/networking.k8s.io/v1/namespaces/default/ingresses",
     "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/x",
     "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
     "/apis",
@@ -87,7 +91,7 @@ const ACCEPTS: [&str; 6] = [
     "application/vnd.kubernetes.protobuf",
     "*/*;q=x",
 ];
-const KINDS: [(&str, &str); 13] = [
+const KINDS: [(&str, &str); 17] = [
     ("v1", "PersistentVolume"),
     ("v1", "PersistentVolumeClaim"),
     ("storage.k8s.io/v1", "StorageClass"),
@@ -98,11 +102,15 @@ const KINDS: [(&str, &str); 13] = [
     ("apps/v1", "StatefulSet"),
     ("apps/v1", "Deployment"),
     ("v1", "Service"),
+    ("autoscaling/v1", "Scale"),
+    ("batch/v1", "Job"),
+    ("batch/v1", "CronJob"),
+    ("networking.k8s.io/v1", "Ingress"),
     ("discovery.k8s.io/v1", "EndpointSlice"),
     ("authorization.k8s.io/v1", "SelfSubjectAccessReview"),
     ("v1", "DeleteOptions"),
 ];
-const FIELDS: [&str; 20] = [
+const FIELDS: [&str; 21] = [
     "/metadata",
     "/metadata/annotations",
     "/metadata/annotations/a",
@@ -117,6 +125,7 @@ const FIELDS: [&str; 20] = [
     "/spec/capacity/storage",
     "/spec/resources/requests/storage",
     "/spec/accessModes",
+    "/spec/replicas",
     "/spec/claimRef",
     "/spec/csi",
     "/spec/volumeName",

@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 use tokio::task::spawn_blocking;
 
 const CHART: &str = concat!(env!("BINDERY_CHECKOUT"), "crates/sim/tests/tools/chart");
+const STATEFUL_SET: &str = concat!(env!("BINDERY_CHECKOUT"), "crates/sim/tests/tools/stateful_set.yaml");
 
 /// A simulator on a socket of its own, until the test ends.
 struct Server {
@@ -96,4 +97,28 @@ async fn kubectl_is_answered_about_rights_the_cluster_and_metrics() {
         let output = server.kubectl(command).await;
         assert!(output.contains(answer), "{command}: {output}");
     }
+}
+
+#[tokio::test]
+async fn apply_without_an_allowlist_prunes_what_it_applied_before() {
+    let server = Server::start().await;
+    server.kubectl("create configmap old --save-config").await;
+    server.kubectl("create ingress old --rule=a.example/*=web:80 --save-config").await;
+    server.kubectl("create configmap other").await;
+    let applied = server.kubectl(&format!("apply --prune --all -f {STATEFUL_SET}")).await;
+    assert!(applied.contains("configmap/old pruned"), "{applied}");
+    assert!(applied.contains("ingress.networking.k8s.io/old pruned"), "{applied}");
+    let left = server.kubectl("get configmaps,ingresses,statefulsets --output name").await;
+    assert_eq!(left, "configmap/other\nstatefulset.apps/db\n");
+}
+
+#[tokio::test]
+async fn a_scaled_stateful_set_gets_its_next_claims() {
+    let server = Server::start().await;
+    server.kubectl(&format!("apply -f {STATEFUL_SET}")).await;
+    let scaled = server.kubectl("scale statefulset db --current-replicas=1 --replicas=2").await;
+    assert!(scaled.contains("statefulset.apps/db scaled"), "{scaled}");
+    server.kubectl("scale statefulset db --replicas=3").await;
+    let claims = server.kubectl("get pvc --output name").await.replace("persistentvolumeclaim/", "");
+    assert_eq!(claims, "data-db-0\ndata-db-1\ndata-db-2\n");
 }

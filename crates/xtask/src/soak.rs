@@ -85,8 +85,8 @@ enum Run {
     Model,
     /// New worlds, in which Bindery must do what upstream's controller does.
     Upstream,
-    /// The guard against an oracle, and admission against any request, guided by coverage; needs a nightly
-    /// toolchain.
+    /// The guard against an oracle, and admission and the playground's API server against any request, guided
+    /// by coverage; needs a nightly toolchain.
     Fuzz,
     /// Builds the image of the last commit in two places, and fails if the digests differ.
     Image,
@@ -105,6 +105,8 @@ enum Run {
     Helm3,
     /// The chart's alerts and the dashboard, evaluated by Prometheus' own code.
     Alerts,
+    /// k9s in a terminal, on the playground.
+    K9s,
     /// The chart with certificates from a real cert-manager, on a whole node; needs root.
     CertManager,
     /// The chart's NetworkPolicy, enforced by the network of a whole node; needs root.
@@ -130,6 +132,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             Run::Versions => versions(),
             Run::Helm3 => helm3(),
             Run::Alerts => alerts(),
+            Run::K9s => k9s(),
             Run::CertManager => on_node(test::CERT_MANAGER, tools::offer_cert_manager),
             Run::Network => on_node(test::NETWORK, tools::offer_kube_router),
         };
@@ -320,6 +323,12 @@ fn alerts() -> Result<()> {
     let mut command = cargo_test(&["--workspace", "--test", test::ALERTS]);
     command.env("BINDERY_HELM", tools::install(Tool::Helm)?);
     command.env("BINDERY_PROMTOOL", tools::install(Tool::Promtool)?);
+    process::run(&mut command)
+}
+
+fn k9s() -> Result<()> {
+    let mut command = cargo_test(&["--workspace", "--test", test::K9S]);
+    command.env("BINDERY_ENGINE", components::build()?).env("BINDERY_K9S", tools::install(Tool::K9s)?);
     process::run(&mut command)
 }
 

@@ -21,10 +21,12 @@ pub(crate) const CERT_MANAGER: &str = "cert_manager";
 pub(crate) const NETWORK: &str = "network";
 /// The chart's test that only a long run runs: promtool takes minutes to build.
 pub(crate) const ALERTS: &str = "alerts";
+/// k9s on the playground, for the same reason.
+pub(crate) const K9S: &str = "k9s";
 /// The long run on a cluster with faults.
 pub(crate) const SOAK: &str = "soak";
 /// Tests that cargo's "all targets" leaves out, because only long runs run them.
-pub(crate) const OF_LONG_RUNS: [&str; 4] = [CERT_MANAGER, NETWORK, ALERTS, SOAK];
+pub(crate) const OF_LONG_RUNS: [&str; 5] = [CERT_MANAGER, NETWORK, ALERTS, K9S, SOAK];
 
 /// Tests of one program that run at the same time, for each processor. Many of them wait, for servers to
 /// start and for leases to end.

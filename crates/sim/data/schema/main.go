@@ -11,10 +11,13 @@ import (
 
 	apps "k8s.io/api/apps/v1"
 	authorization "k8s.io/api/authorization/v1"
+	autoscaling "k8s.io/api/autoscaling/v1"
+	batch "k8s.io/api/batch/v1"
 	coordination "k8s.io/api/coordination/v1"
 	core "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
 	events "k8s.io/api/events/v1"
+	networking "k8s.io/api/networking/v1"
 	storage "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,6 +57,13 @@ func main() {
 		"v1/Endpoints":                      core.Endpoints{},
 		"apps/v1/Deployment":                apps.Deployment{},
 		"apps/v1/StatefulSet":               apps.StatefulSet{},
+		"apps/v1/ReplicaSet":                apps.ReplicaSet{},
+		"apps/v1/DaemonSet":                 apps.DaemonSet{},
+		"v1/ReplicationController":          core.ReplicationController{},
+		"autoscaling/v1/Scale":              autoscaling.Scale{},
+		"batch/v1/Job":                      batch.Job{},
+		"batch/v1/CronJob":                  batch.CronJob{},
+		"networking.k8s.io/v1/Ingress":      networking.Ingress{},
 		"discovery.k8s.io/v1/EndpointSlice": discovery.EndpointSlice{},
 		"authorization.k8s.io/v1/SelfSubjectAccessReview": authorization.SelfSubjectAccessReview{},
 		"authorization.k8s.io/v1/SelfSubjectRulesReview":  authorization.SelfSubjectRulesReview{},

@@ -15,7 +15,7 @@ const REPLICAS_MAX: i64 = 50;
 impl State {
     pub(super) fn make_claims(&mut self, key: &Key) {
         let Some(set) = self.store.get(STATEFUL_SET, key).cloned() else { return };
-        let number = |pointer| set.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
+        let number = |pointer| object::number(&set, pointer);
         let start = number("/spec/ordinals/start");
         for ordinal in start..start.saturating_add(number("/spec/replicas").min(REPLICAS_MAX)) {
             for template in items(&set, "/spec/volumeClaimTemplates") {

@@ -145,6 +145,8 @@ mod tests {
             assert!(listed.contains(&format!("{path}/{}", resource.plural)), "{}", resource.qualified());
             let status = listed.contains(&format!("{path}/{}/status", resource.plural));
             assert_eq!(status, resource.has_status, "{}", resource.qualified());
+            let scale = listed.contains(&format!("{path}/{}/scale", resource.plural));
+            assert_eq!(scale, resource.has_scale, "{}", resource.qualified());
             let list = &DISCOVERY["lists"][path.as_str()]["resources"];
             let listed =
                 list.as_array().unwrap().iter().find(|other| other["name"] == resource.plural).unwrap();

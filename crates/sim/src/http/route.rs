@@ -237,6 +237,7 @@ fn has_subresource(resource: &Resource, subresource: &str) -> bool {
     match subresource {
         "" => true,
         "status" => resource.has_status,
+        "scale" => resource.has_scale,
         "finalize" => resource.kind == registry::NAMESPACE,
         "binding" | "eviction" => resource.kind == registry::POD,
         _ => false,
@@ -267,6 +268,7 @@ fn verb(
     let allowed = match subresource {
         "binding" | "eviction" => verb == Verb::Create,
         "finalize" => verb == Verb::Update,
+        "scale" => matches!(verb, Verb::Get | Verb::Update | Verb::Patch),
         _ => true,
     };
     allowed.then_some(verb)
@@ -315,8 +317,8 @@ mod tests {
             ("HEAD", "/api/v1/persistentvolumes/a", "405"),
             ("GET", "/api/v1", "other api/v1"),
             ("GET", "/api/v1/namespaces/d/persistentvolumes", "404"),
-            ("GET", "/api/v1/replicationcontrollers", "404"),
-            ("GET", "/apis/batch/v1/jobs", "other apis/batch/v1/jobs"),
+            ("GET", "/api/v1/podtemplates", "404"),
+            ("GET", "/apis/policy/v1/poddisruptionbudgets", "other apis/policy/v1/poddisruptionbudgets"),
             ("GET", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "405"),
             ("GET", "/api/v1/persistentvolumes/a/scale", "404"),
             ("GET", "/api/v1/namespaces/d/pods/p/log", "kubelet p"),

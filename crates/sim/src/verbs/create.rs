@@ -91,7 +91,8 @@ fn insert_named(
     if !call.is_apply() {
         metadata.remove("managedFields");
     }
-    if matches!(resource.group, registry::APPS | registry::DISCOVERY) || resource.kind == registry::POD {
+    // The first generation of a CSIDriver is 0.
+    if resource.generation && resource.kind != "CSIDriver" {
         metadata.insert("generation".to_owned(), 1.into());
     }
     if state.strategies {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::clock::Clock;
 use crate::object::{self, child_mut, copy_field};
-use crate::registry::{APPS, CLAIM, EVENT, NAMESPACE, POD, Resource, VOLUME};
+use crate::registry::{APPS, BATCH, CLAIM, EVENT, NAMESPACE, POD, Resource, VOLUME};
 
 /// The fixed defaults of each kind. Missing objects are added, except for fields that begin with `?`.
 static DEFAULTS: LazyLock<Value> = LazyLock::new(|| {
@@ -28,7 +28,9 @@ pub(super) fn apply(resource: &Resource, value: &mut Value) {
                 fill(port, &json!({"name": "", "protocol": "TCP"}));
             }
         }
-        _ if resource.group == APPS => workload(resource, value),
+        "CronJob" => pod_template(&mut value["spec"]["jobTemplate"]["spec"]["template"]),
+        "ReplicationController" => workload(resource, value),
+        _ if matches!(resource.group, APPS | BATCH) => workload(resource, value),
         NAMESPACE if !object::name(value).is_empty() => {
             let name = object::name(value).to_owned();
             child_mut(value, "metadata");
@@ -83,15 +85,18 @@ fn pod(spec: &mut Value) {
     }
 }
 
-/// A Deployment or StatefulSet.
-fn workload(resource: &Resource, value: &mut Value) {
-    let spec = &mut value["spec"];
-    let template = &mut spec["template"];
+fn pod_template(template: &mut Value) {
     fill(template, &DEFAULTS[POD]);
     copy_field(&Value::Null, template, "status");
     // Only pods themselves have this default.
     copy_field(&Value::Null, &mut template["spec"], "enableServiceLinks");
     pod(&mut template["spec"]);
+}
+
+/// An object with a template of pods.
+fn workload(resource: &Resource, value: &mut Value) {
+    let spec = &mut value["spec"];
+    pod_template(&mut spec["template"]);
     for claim in children(spec, "volumeClaimTemplates") {
         fill(claim, &DEFAULTS[CLAIM]);
         fill(claim, &json!({"apiVersion": "v1", "kind": CLAIM}));
@@ -102,6 +107,12 @@ fn workload(resource: &Resource, value: &mut Value) {
         }
     }
     fill(value, &DEFAULTS[resource.kind]);
+    // Only these have the labels of their pods by default.
+    let has_own = !object::is_empty(value.pointer("/metadata/labels"));
+    if matches!(resource.kind, "Job" | "ReplicationController") && !has_own {
+        let labels = value.pointer("/spec/template/metadata/labels").cloned();
+        object::set(object::meta_mut(value), "labels", labels);
+    }
 }
 
 fn service(spec: &mut Value) {

@@ -48,14 +48,26 @@ pub(super) fn patch(state: &mut State, call: &Call) -> ApiResult<Answer> {
     Ok(Answer { code, body, warnings })
 }
 
+/// Applies the patch in a request for a Scale.
+pub(super) fn patch_scale(call: &Call, scale: Value, warnings: &mut Vec<String>) -> ApiResult<Value> {
+    match patch_type(call)? {
+        PatchType::Apply => Err(unsupported()),
+        patch_type => decode(call, apply(patch_type, call, scale)?, warnings),
+    }
+}
+
 fn patch_type(call: &Call) -> ApiResult<PatchType> {
     match call.media_type() {
         "application/json-patch+json" => Ok(PatchType::Json),
         "application/merge-patch+json" => Ok(PatchType::Merge),
         "application/strategic-merge-patch+json" => Ok(PatchType::Strategic),
         "application/apply-patch+yaml" => Ok(PatchType::Apply),
-        _ => Err(ApiError::unsupported_media_type("415: Unsupported Media Type").with_details(json!({}))),
+        _ => Err(unsupported()),
     }
+}
+
+fn unsupported() -> Box<ApiError> {
+    ApiError::unsupported_media_type("415: Unsupported Media Type").with_details(json!({}))
 }
 
 /// Decodes a patched object. Errors are reported as errors of the patch.

@@ -45,6 +45,8 @@ pub(super) const CSI_PROVISIONER: Module =
 pub(super) const HELM: Module = module("helm", "helm.sh/helm/v4", "helm.sh/helm/v4/internal/version.version");
 pub(super) const HELM_3: Module =
     module("helm3", "helm.sh/helm/v3", "helm.sh/helm/v3/internal/version.version");
+pub(super) const K9S: Module =
+    module("k9s", "github.com/derailed/k9s", "github.com/derailed/k9s/cmd.version");
 pub(super) const ACTIONLINT: Module =
     Module { folder: "actionlint", path: "github.com/rhysd/actionlint", version_variable: None, tag: None };
 /// Version 1.11 is the last whose commands belong to the main module. The Go proxy does not serve the modules

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{or, phrase};
-use crate::object::{self, items, text};
+use crate::object::{self, items, number, text};
 
 pub(super) fn deployment(deployment: &Value, age: &str) -> Value {
     let [names, images] = containers(deployment);
@@ -23,6 +23,88 @@ pub(super) fn deployment(deployment: &Value, age: &str) -> Value {
 pub(super) fn stateful_set(set: &Value, age: &str) -> Value {
     let [names, images] = containers(set);
     json!([object::name(set), ready(set), age, names, images])
+}
+
+/// A ReplicaSet or ReplicationController.
+pub(super) fn replica_set(set: &Value, labels: &str, age: &str) -> Value {
+    let [names, images] = containers(set);
+    let count = |pointer: &str| number(set, pointer);
+    json!([
+        object::name(set),
+        count("/spec/replicas"),
+        count("/status/replicas"),
+        count("/status/readyReplicas"),
+        age,
+        names,
+        images,
+        selector(set, labels),
+    ])
+}
+
+pub(super) fn daemon_set(set: &Value, age: &str) -> Value {
+    let [names, images] = containers(set);
+    let count = |field: &str| number(set, &format!("/status/{field}"));
+    json!([
+        object::name(set),
+        count("desiredNumberScheduled"),
+        count("currentNumberScheduled"),
+        count("numberReady"),
+        count("updatedNumberScheduled"),
+        count("numberAvailable"),
+        selector(set, "/spec/template/spec/nodeSelector"),
+        age,
+        names,
+        images,
+        selector(set, "/spec/selector/matchLabels"),
+    ])
+}
+
+/// A Job. It never starts here, so it has no duration.
+pub(super) fn job(job: &Value, age: &str) -> Value {
+    let [names, images] = containers(job);
+    let completions = job.pointer("/spec/completions").and_then(Value::as_i64).unwrap_or(1);
+    json!([
+        object::name(job),
+        if object::is_deleting(job) { "Terminating" } else { "Running" },
+        format!("{}/{completions}", number(job, "/status/succeeded")),
+        "",
+        age,
+        names,
+        images,
+        selector(job, "/spec/selector/matchLabels"),
+    ])
+}
+
+/// A CronJob. Its schedule is never due here.
+pub(super) fn cron_job(job: &Value, age: &str) -> Value {
+    let [names, images] = containers(&job["spec"]["jobTemplate"]);
+    let suspended = job.pointer("/spec/suspend").and_then(Value::as_bool).unwrap_or(false);
+    json!([
+        object::name(job),
+        text(job, "/spec/schedule"),
+        or(text(job, "/spec/timeZone"), "<none>"),
+        if suspended { "True" } else { "False" },
+        0,
+        "<none>",
+        age,
+        names,
+        images,
+        selector(job, "/spec/jobTemplate/spec/selector/matchLabels"),
+    ])
+}
+
+/// An Ingress. Nothing gives it an address here.
+pub(super) fn ingress(ingress: &Value, age: &str) -> Value {
+    let rules = items(ingress, "/spec/rules").iter().map(|rule| text(rule, "/host"));
+    let hosts = rules.filter(|host| !host.is_empty()).collect::<Vec<_>>().join(",");
+    json!([
+        object::name(ingress),
+        or(text(ingress, "/spec/ingressClassName"), "<none>"),
+        or(&hosts, "*"),
+        "",
+        if items(ingress, "/spec/tls").is_empty() { "80" } else { "80, 443" },
+        age,
+    ])
 }
 
 pub(super) fn service(service: &Value, age: &str) -> Value {
@@ -49,10 +131,6 @@ pub(super) fn endpoint_slice(slice: &Value, age: &str) -> Value {
     let addresses = items(slice, "/endpoints").iter().flat_map(|endpoint| items(endpoint, "/addresses"));
     let addresses = addresses.filter_map(Value::as_str).map(str::to_owned);
     json!([object::name(slice), text(slice, "/addressType"), phrase(ports), phrase(addresses), age])
-}
-
-fn number(object: &Value, pointer: &str) -> i64 {
-    object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0)
 }
 
 fn ready(object: &Value) -> String {
