@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AccessModes, Claim, ClaimKey, Class, Decision, Handle, OperationKind, OperationState, Quantity,
-    ReclaimPolicy, Request, Requirement, Tally, Text, Uid, Volume, VolumeMode, VolumeTarget,
+    ReclaimVerdict, Request, Requirement, Tally, Text, Uid, Verdict, Volume, VolumeMode, VolumeTarget,
 };
 
 /// A question about the cluster. Each doc names the [`Answer`] variant that it gets.
@@ -257,61 +257,6 @@ pub enum Slot {
     InFlight,
     /// A policy rejects it, and the claim waits until one is allowed: neither provision nor give a class.
     Withheld,
-}
-
-/// What the policies of a claim say about a volume that it could newly get.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Verdict {
-    /// All of them allow it.
-    Allowed,
-    /// A policy rejects it.
-    Rejected {
-        /// The policy.
-        policy: Text,
-        /// Why, as a sentence.
-        reason: Text,
-    },
-}
-
-/// What becomes of a volume whose claim is gone, by the reclaimers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Fate {
-    /// What its reclaim policy says: no reclaimer says anything else.
-    #[default]
-    ByPolicy,
-    /// It stays as it is: its reclaim policy becomes `Retain`.
-    Keep,
-    /// It stays as it is for this number of milliseconds, and is deleted then.
-    KeepFor(u64),
-    /// It is deleted: its reclaim policy becomes `Delete`.
-    Delete,
-    /// It is scrubbed and offered again: its reclaim policy becomes `Recycle`.
-    Recycle,
-    /// It is offered again with its data.
-    OfferAgain,
-}
-
-impl Fate {
-    /// The reclaim policy that a volume needs for it; `None` where the policy stays as it is.
-    pub fn reclaim_policy(self) -> Option<ReclaimPolicy> {
-        match self {
-            Self::ByPolicy | Self::OfferAgain => None,
-            Self::Keep | Self::KeepFor(_) => Some(ReclaimPolicy::Retain),
-            Self::Delete => Some(ReclaimPolicy::Delete),
-            Self::Recycle => Some(ReclaimPolicy::Recycle),
-        }
-    }
-}
-
-/// What the reclaimers say about a volume.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReclaimVerdict {
-    /// What becomes of it.
-    pub fate: Fate,
-    /// The policy that says so; empty for [`Fate::ByPolicy`].
-    pub policy: Text,
-    /// Why, as a sentence.
-    pub reason: Text,
 }
 
 /// Why a question gets no answer and the call ends.

@@ -136,8 +136,8 @@ pub enum Action {
         /// [`crate::FINALIZER_EXTERNAL`]; only ever removed.
         external_finalizer: FinalizerEdit,
     },
-    /// Sets `spec.persistentVolumeReclaimPolicy` of a volume whose claim is gone, because a reclaimer says so.
-    /// The host notes the policy that the volume had.
+    /// Sets `spec.persistentVolumeReclaimPolicy` of a volume whose claim is gone, because a reclaimer says
+    /// so. The host notes the policy that the volume had.
     SetReclaimPolicy {
         /// The volume.
         volume: VolumeTarget,

@@ -35,6 +35,7 @@ mod request;
 mod selector;
 mod siblings;
 mod text;
+mod verdict;
 mod volume;
 mod volume_index;
 
@@ -43,8 +44,8 @@ pub use budget::{DecisionLimits, QuestionBudget};
 pub use claim::{Claim, ClaimAnnotations, ClaimPhase, ClaimStatus};
 pub use class::{BindingMode, Class};
 pub use cluster::{
-    Answer, Cluster, Engine, EngineFault, Fate, Lookup, Migration, Page, Plugin, PluginMatch,
-    PluginOperation, Pod, Query, Question, ReclaimVerdict, Slot, Source, Stop, Verdict,
+    Answer, Cluster, Engine, EngineFault, Lookup, Migration, Page, Plugin, PluginMatch, PluginOperation, Pod,
+    Query, Question, Slot, Source, Stop,
 };
 pub use decision::{
     Action, CapacityChange, Clear, Decision, Edit, Failure, FinalizerEdit, Follows, Message, Outcome,
@@ -61,6 +62,7 @@ pub use reason::{NEAREST_MAX, Reason, Tally};
 pub use request::{Request, Subject};
 pub use selector::{Requirement, Selector, SelectorOperator};
 pub use siblings::{Counted, Counts, Siblings, Spread};
+pub use verdict::{Fate, ReclaimVerdict, Verdict};
 pub use volume::{ClaimRef, ReclaimPolicy, Volume, VolumeAnnotations, VolumeMode, VolumePhase};
 pub use volume_index::VolumeIndex;
 

@@ -78,22 +78,29 @@ fn is_released(volume: &Volume) -> bool {
 /// external provisioner acts on both.
 fn leave(call: &mut Call<'_>, volume: &Volume) -> Result<(), Halt> {
     let verdict = call.cluster.reclaim(volume.name.clone())?;
-    if verdict.fate == Fate::OfferAgain {
-        unbind(call, volume, Follows::Success);
-        return Ok(());
-    }
-    if let Fate::KeepFor(millis) = verdict.fate {
-        call.again_after(millis);
-    }
-    match verdict.fate.reclaim_policy() {
-        Some(policy) if policy != volume.policy => {
-            call.act(Action::SetReclaimPolicy { volume: volume.target(), policy });
-            let ReclaimVerdict { policy: by, reason, .. } = verdict;
-            call.tell_volume(volume, EventKind::ReclaimPolicySet { to: policy, policy: by, reason });
-            release(call, &Volume { policy, ..volume.clone() })
+    let policy = match verdict.fate {
+        Fate::ByPolicy => volume.policy,
+        // It is not offered while it is being deleted.
+        Fate::OfferAgain if volume.deleting => volume.policy,
+        Fate::Keep => ReclaimPolicy::Retain,
+        Fate::KeepFor(millis) => {
+            call.again_after(millis);
+            ReclaimPolicy::Retain
         }
-        _ => release(call, volume),
+        Fate::Delete => ReclaimPolicy::Delete,
+        Fate::Recycle => ReclaimPolicy::Recycle,
+        Fate::OfferAgain => {
+            unbind(call, volume, Follows::Success);
+            return Ok(());
+        }
+    };
+    if policy == volume.policy {
+        return release(call, volume);
     }
+    call.act(Action::SetReclaimPolicy { volume: volume.target(), policy });
+    let ReclaimVerdict { policy: by, reason, .. } = verdict;
+    call.tell_volume(volume, EventKind::ReclaimPolicySet { to: policy, policy: by, reason });
+    release(call, &Volume { policy, ..volume.clone() })
 }
 
 /// The claim no longer uses the volume.

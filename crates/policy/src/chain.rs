@@ -12,7 +12,7 @@ use serde::Deserialize;
 use crate::kept::{Context, Kept, Verdict};
 use crate::rounds::{Judging, Rounds};
 use crate::view::{claim_view, sentence};
-use crate::{Activity, Counts, Matcher, Metadata, Narrowing, PolicyFault, ReclaimRule};
+use crate::{Counts, Matcher, Metadata, Narrowing, PolicyFault, ReclaimRule};
 
 /// The loaded policies, in the order in which they are asked: by [`Policy::order`], then by name.
 #[derive(Default)]
@@ -153,39 +153,6 @@ impl Chain {
     /// Whether no policy judges volumes for claims.
     pub fn is_empty(&self) -> bool {
         self.policies.is_empty()
-    }
-
-    /// All policies with what they have done.
-    pub fn activities(&self, kept: &Kept) -> impl Iterator<Item = Activity<'_>> {
-        let kept = kept.verdicts();
-        let matchers = self.policies.iter().enumerate().map(move |(place, policy)| {
-            let matcher = policy.matcher.as_ref().ok();
-            Activity {
-                name: &policy.name,
-                metadata: matcher.map(|matcher| matcher.metadata()),
-                fuel: matcher.map_or(0, |matcher| matcher.fuel()),
-                counts: &policy.counts,
-                verdicts_kept: kept.get(&place).copied().unwrap_or_default(),
-            }
-        });
-        let reclaimers = self.reclaimers.iter().map(|rule| {
-            let reclaimer = rule.reclaimer.as_ref().ok();
-            Activity {
-                name: &rule.name,
-                metadata: reclaimer.map(|reclaimer| reclaimer.metadata()),
-                fuel: reclaimer.map_or(0, |reclaimer| reclaimer.fuel()),
-                counts: &rule.counts,
-                verdicts_kept: 0,
-            }
-        });
-        matchers.chain(reclaimers)
-    }
-
-    /// What the policy of that name has done.
-    pub fn counts(&self, name: &str) -> Option<&Counts> {
-        let matchers = self.policies.iter().map(|policy| (&policy.name, &policy.counts));
-        let reclaimers = self.reclaimers.iter().map(|rule| (&rule.name, &rule.counts));
-        matchers.chain(reclaimers).find(|(known, _)| ***known == *name).map(|(_, counts)| counts)
     }
 
     /// The first policy that applies to a claim.

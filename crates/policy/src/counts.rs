@@ -8,7 +8,7 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use crate::kept::Verdict;
 use crate::metadata::REASONS_MAX;
-use crate::{Judged, Metadata, PolicyFault, Wish};
+use crate::{Chain, Judged, Kept, Metadata, PolicyFault, Wish};
 
 /// Upper bounds of the buckets in seconds: a matcher in Rust takes some tens of microseconds, one that
 /// contains an interpreter some milliseconds, and a call of a component ends after 250 ms.
@@ -103,5 +103,40 @@ impl Counts {
 
     pub(crate) fn failed(&self, fault: &PolicyFault) {
         self.faults[fault.cause() as usize].inc();
+    }
+}
+
+impl Chain {
+    /// All policies with what they have done.
+    pub fn activities(&self, kept: &Kept) -> impl Iterator<Item = Activity<'_>> {
+        let kept = kept.verdicts();
+        let matchers = self.policies().iter().enumerate().map(move |(place, policy)| {
+            let matcher = policy.matcher.as_ref().ok();
+            Activity {
+                name: &policy.name,
+                metadata: matcher.map(|matcher| matcher.metadata()),
+                fuel: matcher.map_or(0, |matcher| matcher.fuel()),
+                counts: &policy.counts,
+                verdicts_kept: kept.get(&place).copied().unwrap_or_default(),
+            }
+        });
+        let reclaimers = self.reclaimers().iter().map(|rule| {
+            let reclaimer = rule.reclaimer.as_ref().ok();
+            Activity {
+                name: &rule.name,
+                metadata: reclaimer.map(|reclaimer| reclaimer.metadata()),
+                fuel: reclaimer.map_or(0, |reclaimer| reclaimer.fuel()),
+                counts: &rule.counts,
+                verdicts_kept: 0,
+            }
+        });
+        matchers.chain(reclaimers)
+    }
+
+    /// What the policy of that name has done.
+    pub fn counts(&self, name: &str) -> Option<&Counts> {
+        let matchers = self.policies().iter().map(|policy| (&policy.name, &policy.counts));
+        let reclaimers = self.reclaimers().iter().map(|rule| (&rule.name, &rule.counts));
+        matchers.chain(reclaimers).find(|(known, _)| ***known == *name).map(|(_, counts)| counts)
     }
 }

@@ -73,11 +73,14 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// The claim that a claimRef names, and its life, where the claimRef has a UID.
+type Owner = (u8, Option<u8>);
+
 /// App and life of claims, zone and owner of volumes, and the claims that volumes are picked for.
 #[derive(Default)]
 struct World {
     claims: BTreeMap<u8, (Option<u8>, u8)>,
-    volumes: BTreeMap<u8, (Option<u8>, Option<(u8, Option<u8>)>)>,
+    volumes: BTreeMap<u8, (Option<u8>, Option<Owner>)>,
     picks: BTreeMap<u8, u8>,
 }
 

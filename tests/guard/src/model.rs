@@ -7,8 +7,8 @@ use std::sync::Arc;
 use bindery_core::guard::{ObjectName, Reclaim, View};
 use bindery_core::{
     AccessModes, Answer, BindingMode, Claim, ClaimKey, Class, Cluster, Fate, Handle, Lookup, Migration,
-    OperationState, Page, Plugin, PluginMatch, Pod, Query, Question, ReclaimVerdict, Slot, Source, Stop,
-    Text, Verdict, Volume, VolumePhase,
+    OperationState, Page, Plugin, PluginMatch, Pod, Query, Question, ReclaimPolicy, ReclaimVerdict, Slot,
+    Source, Stop, Text, Verdict, Volume, VolumePhase,
 };
 
 /// The objects at one time.
@@ -87,10 +87,12 @@ impl Model {
     fn told_fate(&self, name: &str) -> Fate {
         let Reclaim { fate, is_allowed } = self.reclaim_of(name);
         let own = self.seen.volumes.get(name).map(|volume| volume.policy_before().unwrap_or(volume.policy));
-        match fate {
-            Fate::Delete | Fate::Recycle if !is_allowed && own != fate.reclaim_policy() => Fate::ByPolicy,
-            fate => fate,
-        }
+        let is_own = match fate {
+            Fate::Delete => own == Some(ReclaimPolicy::Delete),
+            Fate::Recycle => own == Some(ReclaimPolicy::Recycle),
+            _ => true,
+        };
+        if is_own || is_allowed { fate } else { Fate::ByPolicy }
     }
 
     fn claim_in(&self, source: Source, key: &ClaimKey) -> Lookup<Arc<Claim>> {

@@ -16,7 +16,7 @@ use bindery_store::{Delivery, ObjectKey};
 use crate::double::{Double, binder_of, claim, parts, volume};
 use crate::syncing::taken;
 
-const DAY: u64 = 24 * 60 * 60;
+const DAY: u32 = 24 * 60 * 60;
 
 fn binder(double: &Double, rules: Vec<ReclaimRule>) -> Arc<Binder<Double>> {
     let policies = Arc::new(Chain::default().with_reclaimers(rules));
@@ -66,17 +66,17 @@ async fn a_kept_volume_gets_policy_retain_before_it_is_released() {
 }
 
 /// A volume that was released so many seconds ago, and that a reclaimer kept.
-fn kept_for(seconds: u64) -> Volume {
+fn kept_for(seconds: u32) -> Volume {
     let mut volume =
         Volume { policy: ReclaimPolicy::Retain, phase: VolumePhase::Released, ..bound("v", "c") };
     annotated(&mut volume, RECLAIM_POLICY_BEFORE, "Delete");
-    let since = NOW - Timestamp::try_from(seconds).unwrap();
+    let since = NOW - Timestamp::from(seconds);
     volume.facts.set(VolumeFact::PhaseTransition, Some(since.to_string().into()));
     volume
 }
 
 fn after_a_day() -> ReclaimRule {
-    reclaim_rule("later", ByLabel(|_| Ok(Wish::DeleteAfter(DAY))))
+    reclaim_rule("later", ByLabel(|_| Ok(Wish::DeleteAfter(DAY.into()))))
 }
 
 #[tokio::test]
@@ -178,7 +178,7 @@ async fn facts_of_a_bound_claim_are_noted_and_outlive_a_restart() {
     // A namesake is another claim.
     let volume = double.volume("v");
     let mut other = Volume { policy: ReclaimPolicy::Delete, phase: VolumePhase::Bound, ..volume };
-    other.claim_ref.as_mut().unwrap().uid = Some("uid-of-another".into());
+    other.claim_ref.as_mut().expect("it is bound").uid = Some("uid-of-another".into());
     other.facts.set(VolumeFact::Annotation(RECLAIM_POLICY_BEFORE.into()), None);
     double.add_volume(&other);
     assert_eq!(sync(&binder(&double, rules()), "v").await.result, Ok(()));

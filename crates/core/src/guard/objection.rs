@@ -94,7 +94,7 @@ pub enum Guarantee {
     G9,
     /// A free volume is newly given to a claim only where every policy that applies allows it.
     G10,
-    /// A reclaimer only makes a volume safer than its own reclaim policy does, unless its document allows more.
+    /// A reclaimer only makes a volume safer than its reclaim policy does, unless its document allows more.
     G11,
 }
 

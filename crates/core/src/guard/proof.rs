@@ -63,7 +63,6 @@ impl<'a> StepCheck<'a> {
     pub(super) fn releasable(&self, volume: &Volume) -> Result<(), Objection> {
         match self.former_claim(volume)? {
             FormerClaim::Gone => self.not_kept(volume),
-            // Its claim never used it, so no reclaimer is asked.
             FormerClaim::Elsewhere if is_surplus(volume) => Ok(()),
             FormerClaim::Elsewhere => self.refuse_volume(Breach::VolumePhaseWrong, volume, NOT_SURPLUS),
         }
@@ -72,13 +71,12 @@ impl<'a> StepCheck<'a> {
     /// Whether a released volume may be deleted or recycled: no claim uses it. For a volume that is already
     /// Released or Failed, upstream looks its claim up in the cache alone (`syncVolume`). So it
     /// reclaims the volume of a claim that the cache has not seen yet and that may have another volume. Here
-    /// such a volume is recycled, but deleted only if it is surplus. A reclaimer may keep it (G11).
+    /// such a volume is recycled, but deleted only if it is surplus.
     pub(super) fn reclaimable(&self, volume: &Volume, kind: OperationKind) -> Result<(), Objection> {
-        let former_claim = self.former_claim(volume)?;
-        if former_claim == FormerClaim::Gone {
-            return self.not_kept(volume);
-        }
-        if kind != OperationKind::Delete || is_surplus(volume) {
+        if self.former_claim(volume)? == FormerClaim::Gone
+            || kind != OperationKind::Delete
+            || is_surplus(volume)
+        {
             return Ok(());
         }
         self.refuse_elsewhere(Breach::OperationWrong, volume, NOT_SURPLUS)
@@ -92,12 +90,17 @@ impl<'a> StepCheck<'a> {
         volume: &Volume,
         sentence: impl Into<String>,
     ) -> Result<(), Objection> {
-        let uid = volume.claim_ref.as_ref().and_then(|claim_ref| claim_ref.uid.as_ref());
-        if self.case.claims().any(|claim| Some(&claim.uid) == uid) {
+        if self.has_read_claim_of(volume) {
             return self.refuse_volume(breach, volume, sentence);
         }
         let object = ObjectName::Volume(volume.name.clone());
         Err(Objection::Stale { object, what: "its claim has another volume, as a live read shows" })
+    }
+
+    /// Whether the engine has read the claim whose UID the volume's claimRef carries.
+    pub(super) fn has_read_claim_of(&self, volume: &Volume) -> bool {
+        let uid = volume.claim_ref.as_ref().and_then(|claim_ref| claim_ref.uid.as_ref());
+        self.case.claims().any(|claim| Some(&claim.uid) == uid)
     }
 
     /// The volume of that name on the API server, from a live read made for this decision: the engine's

@@ -28,7 +28,7 @@ impl StepCheck<'_> {
             self.refuse_volume(Breach::ReclaimPolicyWrong, &volume, sentence)
         };
         let Reclaim { fate, is_allowed } = self.reclaim_of(&volume)?;
-        if fate.reclaim_policy() != Some(policy) || volume.policy == policy {
+        if wanted(fate) != Some(policy) || volume.policy == policy {
             return no(format!("the reclaimers say {fate:?}"));
         }
         let before = volume.policy_before();
@@ -48,9 +48,23 @@ impl StepCheck<'_> {
     /// Whether a volume whose claim is gone may be released, deleted or scrubbed by its own reclaim policy.
     /// An external provisioner deletes a volume as soon as it is Released with policy Delete.
     pub(super) fn not_kept(&self, volume: &Volume) -> Result<(), Objection> {
+        // Its claim never used a surplus volume, so no reclaimer is asked.
+        if self.former_claim(volume)? == FormerClaim::Elsewhere {
+            return Ok(());
+        }
         let fate = self.reclaim_of(volume)?.fate;
-        let is_kept = matches!(fate, Fate::Keep | Fate::KeepFor(_) | Fate::OfferAgain);
+        let is_kept = match fate {
+            Fate::Keep | Fate::KeepFor(_) => true,
+            // A volume that is being deleted is not offered.
+            Fate::OfferAgain => !volume.deleting,
+            Fate::ByPolicy | Fate::Delete | Fate::Recycle => false,
+        };
         if is_kept && matches!(volume.policy, ReclaimPolicy::Delete | ReclaimPolicy::Recycle) {
+            // The engine has seen the claim with another volume, and asks no reclaimer about a surplus one.
+            if self.has_read_claim_of(volume) {
+                let object = ObjectName::Volume(volume.name.clone());
+                return Err(Objection::Stale { object, what: "its claim is gone, as a live read shows" });
+            }
             let sentence = format!(
                 "the reclaimers say {fate:?}, and spec.persistentVolumeReclaimPolicy is {:?}",
                 volume.policy.name()
@@ -67,5 +81,15 @@ impl StepCheck<'_> {
             Ok(None) => Err(Objection::Judge),
             Err(why) => Err(Objection::Unproven { object: ObjectName::Volume(volume.name.clone()), why }),
         }
+    }
+}
+
+/// The reclaim policy that a fate needs, if it needs one.
+fn wanted(fate: Fate) -> Option<ReclaimPolicy> {
+    match fate {
+        Fate::ByPolicy | Fate::OfferAgain => None,
+        Fate::Keep | Fate::KeepFor(_) => Some(ReclaimPolicy::Retain),
+        Fate::Delete => Some(ReclaimPolicy::Delete),
+        Fate::Recycle => Some(ReclaimPolicy::Recycle),
     }
 }

@@ -206,7 +206,7 @@ impl StepCheck<'_> {
             FormerClaim::Elsewhere if is_surplus(&volume) => {
                 let sentence = "it was provisioned with policy Delete for its claim, which has another \
                                 volume: it is deleted, not unbound";
-                self.refuse_volume(Breach::UnbindWrong, &volume, sentence)
+                self.refuse_elsewhere(Breach::UnbindWrong, &volume, sentence)
             }
             FormerClaim::Elsewhere => Ok(()),
             FormerClaim::Gone if recycled => Ok(()),

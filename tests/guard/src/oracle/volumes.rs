@@ -93,7 +93,8 @@ impl Trial<'_> {
     pub(super) fn is_not_kept(&self, volume: &Volume) -> Result<(), String> {
         let fate = self.model.reclaim_of(&volume.name).fate;
         let harmless = matches!(volume.policy, ReclaimPolicy::Retain | ReclaimPolicy::Unknown);
-        let kept = matches!(fate, Fate::Keep | Fate::KeepFor(_) | Fate::OfferAgain) && !harmless;
+        let offered = fate == Fate::OfferAgain && !volume.deleting;
+        let kept = (matches!(fate, Fate::Keep | Fate::KeepFor(_)) || offered) && !harmless;
         check(!kept || self.claim_is_elsewhere(volume)?, "reclaims a volume that a reclaimer keeps")
     }
 

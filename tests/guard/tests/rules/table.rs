@@ -138,40 +138,8 @@ impl Given {
                 let (name, found) = lookup(of, a_volume);
                 world.volume_proofs.insert(name.into(), found);
             }
-            // What the policies say.
-            ("rejected", _) => {
-                let verdict = Verdict::Rejected { policy: "own-zone".into(), reason: "another zone".into() };
-                world.verdicts.insert(rest.into(), Ok(Some(verdict)));
-            }
-            // What the reclaimers say.
-            ("fate", (volume, fate)) => {
-                let (fate, allowed) = first(fate);
-                let fate = match fate {
-                    "keep" => Fate::Keep,
-                    "keep-for" => Fate::KeepFor(1_000),
-                    "delete" => Fate::Delete,
-                    "recycle" => Fate::Recycle,
-                    "offer-again" => Fate::OfferAgain,
-                    other => panic!("no fate: {other}"),
-                };
-                let reclaim = Reclaim { fate, is_allowed: allowed == "allowed" };
-                world.reclaims.insert(volume.into(), Ok(Some(reclaim)));
-            }
-            // The reclaim policy that a volume had before a reclaimer set another one.
-            ("before", _) => {
-                let Subject::SyncVolume(volume) = &mut case.request.subject else {
-                    panic!("no sync of a volume: {fact}")
-                };
-                let noted = VolumeFact::Annotation(RECLAIM_POLICY_BEFORE.into());
-                Arc::make_mut(volume).facts.set(noted, Some(rest.into()));
-                let volume = Volume::clone(volume);
-                case.exchanges.retain(|exchange| !matches!(exchange.question, Question::Volume(..)));
-                case.read_volume(volume);
-            }
-            ("unasked", _) => _ = world.reclaims.insert(rest.into(), Ok(None)),
-            ("mute", _) => _ = world.reclaims.insert(rest.into(), Err("it trapped".to_owned())),
-            ("unjudged", _) => _ = world.verdicts.insert(rest.into(), Ok(None)),
-            ("failing", _) => _ = world.verdicts.insert(rest.into(), Err("it trapped".to_owned())),
+            ("rejected" | "unjudged" | "failing", _) => self.policies_say(what, rest),
+            ("fate" | "unasked" | "mute" | "before", _) => self.reclaimers_say(what, rest),
             ("unsynced", _) => world.unsynced = true,
             ("offers-again", _) => world.offers_again = true,
             ("unread", _) => (case.exchanges, *world) = (Vec::new(), World::default()),
@@ -188,6 +156,52 @@ impl Given {
             },
             (_, (name, answer)) => self.told(what, name, answer),
         }
+    }
+
+    /// What the policies say about giving a volume to the claim.
+    fn policies_say(&mut self, what: &str, volume: &str) {
+        let verdict = match what {
+            "rejected" => {
+                Ok(Some(Verdict::Rejected { policy: "own-zone".into(), reason: "another zone".into() }))
+            }
+            "unjudged" => Ok(None),
+            _ => Err("it trapped".to_owned()),
+        };
+        self.0.world.verdicts.insert(volume.into(), verdict);
+    }
+
+    /// What the reclaimers say about a volume, or the reclaim policy that the synced volume had before a
+    /// reclaimer set another one.
+    fn reclaimers_say(&mut self, what: &str, rest: &str) {
+        let case = &mut self.0;
+        let (volume, fate) = first(rest);
+        let reclaim = match what {
+            "before" => {
+                let Subject::SyncVolume(volume) = &mut case.request.subject else {
+                    panic!("no sync of a volume: {rest}")
+                };
+                let noted = VolumeFact::Annotation(RECLAIM_POLICY_BEFORE.into());
+                Arc::make_mut(volume).facts.set(noted, Some(rest.into()));
+                let volume = Volume::clone(volume);
+                case.exchanges.retain(|exchange| !matches!(exchange.question, Question::Volume(..)));
+                return case.read_volume(volume);
+            }
+            "unasked" => Ok(None),
+            "mute" => Err("it trapped".to_owned()),
+            _ => {
+                let (fate, allowed) = first(fate);
+                let fate = match fate {
+                    "keep" => Fate::Keep,
+                    "keep-for" => Fate::KeepFor(1_000),
+                    "delete" => Fate::Delete,
+                    "recycle" => Fate::Recycle,
+                    "offer-again" => Fate::OfferAgain,
+                    other => panic!("no fate: {other}"),
+                };
+                Ok(Some(Reclaim { fate, is_allowed: allowed == "allowed" }))
+            }
+        };
+        case.world.reclaims.insert(volume.into(), reclaim);
     }
 
     /// The engine was told something that is about no single claim, volume or class.
