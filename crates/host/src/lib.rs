@@ -3,8 +3,8 @@
 //! 1. [`Host`]: how WebAssembly is run, shared by all engines of a process.
 //! 2. [`Host::load`] checks a component and compiles it, once; [`LoadError`] says why one is refused.
 //! 3. [`ComponentEngine`] decides, in a fresh instance for every decision, within its [`Limits`].
-//! 4. [`PolicyHost`], [`ComponentMatcher`] and [`ComponentReclaimer`] do the same for policies, with a pool of
-//!    their own.
+//! 4. [`PolicyHost`], [`ComponentMatcher`] and [`ComponentReclaimer`] do the same for policies, with a pool
+//!    of their own.
 //!
 //! # Guarantees
 //!

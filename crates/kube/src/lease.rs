@@ -132,8 +132,8 @@ impl Elector {
         Self { client, settings, observed: None, acquired: None, fault, logged: None, intake: None }
     }
 
-    /// Passes each version of the Lease and its holder to the binder. A version that goes back shows a restore
-    /// of etcd; this needs no request of its own.
+    /// Passes each version of the Lease and its holder to the binder. A version that goes back shows a
+    /// restore of etcd; this needs no request of its own.
     pub fn tells(self, intake: Intake) -> Self {
         Self { intake: Some(intake), ..self }
     }

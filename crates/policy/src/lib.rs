@@ -5,8 +5,8 @@
 //! not say everything, about rows that are left. A matcher sees the facts that it declares
 //! ([`Metadata`]) and nothing else, so a verdict can be kept for as long as those facts stay the same.
 //!
-//! A reclaimer is asked about a volume whose claim is gone ([`Reclaimer`]). What it reads of the claim is noted
-//! on the volume while the claim is bound ([`FormerClaim`]).
+//! A reclaimer is asked about a volume whose claim is gone ([`Reclaimer`]). What it reads of the claim is
+//! noted on the volume while the claim is bound ([`FormerClaim`]).
 
 mod chain;
 mod counts;

@@ -142,7 +142,8 @@ impl Chain {
     /// What becomes of a volume whose claim is gone: what the first reclaimer says that does not leave it to
     /// the reclaim policy. `last` is the claim as it was last seen, where that is known.
     ///
-    /// Where a person has set another reclaim policy since a reclaimer kept the volume, the person has decided.
+    /// Where a person has set another reclaim policy since a reclaimer kept the volume, the person has
+    /// decided.
     ///
     /// # Errors
     ///

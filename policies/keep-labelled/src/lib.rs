@@ -1,5 +1,5 @@
-//! The volume of a claim with the label `bindery.dev/keep: "true"` is kept when the claim is gone. So is a volume
-//! of whose claim nothing is known. Other volumes are left to their reclaim policies.
+//! The volume of a claim with the label `bindery.dev/keep: "true"` is kept when the claim is gone. So is a
+//! volume of whose claim nothing is known. Other volumes are left to their reclaim policies.
 
 mod bindings;
 

@@ -8,8 +8,8 @@
 //! - `NoEnvironment` (feature `store`) answers a session of the store in tests without plugins.
 //! - [`write_volume`] and [`write_claim`] change an object as the API server does.
 //! - `Authority` (feature `certificates`) signs certificates of servers and clients.
-//! - `policy` (feature `policy`) makes a policy of a native matcher; the kit has several matchers. `reclaim_rule`
-//!   and `ByLabel` do so for reclaimers.
+//! - `policy` (feature `policy`) makes a policy of a native matcher, and `reclaim_rule` a rule of a native
+//!   reclaimer; the kit has several of both.
 //! - `poll` (feature `waiting`) waits for state that no event reports.
 //! - [`Choices`] and [`check_all`] make random tests that their seed repeats.
 //! - [`Logged`] captures log lines, [`allow_files`] raises the limit of open files, [`resident_kib`] and

@@ -1,5 +1,5 @@
-//! What is noted on volumes for reclaimers: facts of the bound claim, and the reclaim policy before a reclaimer
-//! set another one.
+//! What is noted on volumes for reclaimers: facts of the bound claim, and the reclaim policy before a
+//! reclaimer set another one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use super::Executor;
 use crate::decider::note;
 use crate::{Port, SyncError, Write};
 
-/// Time between two writes that only note facts of a claim: 20 in a second, so that a reclaimer that is loaded
-/// into a large cluster does not fill the API server.
+/// Time between two writes that only note facts of a claim: 20 in a second, so that a reclaimer that is
+/// loaded into a large cluster does not fill the API server.
 const BETWEEN_NOTES: Duration = Duration::from_millis(50);
 
 /// An annotation and its new value; `None` removes it.
@@ -88,8 +88,8 @@ impl<P: Port> Executor<P> {
         Some(facts.into_iter().chain([(RECLAIM_POLICY_BEFORE, before)]).collect())
     }
 
-    /// Notes what reclaimers read of the claim that a volume is bound to, if the volume has no such note or an
-    /// older one. Returns how long that has to wait.
+    /// Notes what reclaimers read of the claim that a volume is bound to, if the volume has no such note or
+    /// an older one. Returns how long that has to wait.
     pub(crate) async fn keep_note(&self, volume: &Volume) -> Result<Option<Duration>, SyncError> {
         let Some(note) = self.missing_note(volume) else { return Ok(None) };
         let wait = self.note_times.wait(&volume.name);

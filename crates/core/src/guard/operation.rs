@@ -30,8 +30,8 @@ impl StepCheck<'_> {
                 let volume = self.volume(&volume.target())?;
                 self.fits_policy(&volume, operation.kind)?;
                 self.reclaimable(&volume, operation.kind)?;
-                // Once it runs, the reclaim policy that it reads live is its fence: a reclaimer that keeps the
-                // volume from now on sets that.
+                // Once it runs, the reclaim policy that it reads live is its fence: a reclaimer that keeps
+                // the volume from now on sets that.
                 self.not_kept(&volume)
             }
             (_, kind) => {
