@@ -154,14 +154,14 @@ fn scripts_that_failed_once_break_no_law() {
     let (replica, kind) = (0, 0);
     for (scenario, at, effect) in [
         // The claim was written Lost, because the cache did not have its volume.
-        ("a bound pair is restored from a backup", 21, Hold { replica, kind, points: 100 }),
+        ("a bound pair is restored from a backup", 29, Hold { replica, kind, points: 100 }),
         // The leader wrote for a version that etcd had given out a second time, again and again.
-        ("a claim finds a volume", 24, Restore { points: 4 }),
+        ("a claim finds a volume", 35, Restore { points: 4 }),
         // The leader missed the restore, and took the volume for Available.
-        ("a claim waits for its consumer, and the scheduler reserves", 23, Restore { points: 1 }),
-        ("a claim is made again under its name", 46, Restore { points: 1 }),
+        ("a claim waits for its consumer, and the scheduler reserves", 35, Restore { points: 1 }),
+        ("a claim is made again under its name", 56, Restore { points: 1 }),
         // The deletion of an asset was not tried again.
-        ("a claim is deleted while its volume is provisioned", 59, Refuse(409)),
+        ("a claim is deleted while its volume is provisioned", 66, Refuse(409)),
     ] {
         repeat(&Script { scenario: scenario.to_owned(), perturbations: vec![Perturbation { at, effect }] });
     }

@@ -9,7 +9,6 @@ use bindery_engine::DefaultEngine;
 use bindery_kube::watch::{self, WatchLimits};
 use bindery_kube::{ApiClient, ApiPort, Clock, Elector, Events, ForeignWriterMark, LeaseSettings, Template};
 use bindery_store::{Kind, Store};
-use futures::FutureExt as _;
 use tokio::sync::{Notify, watch as channel};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -66,13 +65,12 @@ impl Replica {
             // Before the watches start, so that no object is missed.
             binder.observe();
         }
-        let intake = binder.intake().clone();
-        let look = elector(&client, &settings, &binder).look();
-        let watches = watch::run(client.clone(), intake, WatchLimits::default(), CancellationToken::new());
-        let watches = match network.mode {
-            Mode::Own => look.then(|()| watches).boxed(),
-            Mode::Observe => watches.boxed(),
-        };
+        let watches = watch::run(
+            client.clone(),
+            binder.intake().clone(),
+            WatchLimits::default(),
+            CancellationToken::new(),
+        );
         let tasks = vec![
             tokio::spawn(worker.run()),
             tokio::spawn(watches),
@@ -119,15 +117,11 @@ async fn compete(
     for kind in Kind::ALWAYS {
         binder.intake().freshness().until_reached(kind, &Version::from(LOWEST)).await;
     }
+    let elector = Elector::new(client.clone(), settings, channel::Sender::new(None));
     let (sender, holds) = channel::channel(false);
-    let elector = elector(&client, &settings, &binder).run(sender);
+    let elector = elector.tells(binder.intake().clone()).run(sender);
     let leading = lead(client, binder, &check, holds);
     let (_, (), ()) = tokio::join!(elector, leading, check.run(CancellationToken::new()));
-}
-
-fn elector(client: &ApiClient, settings: &LeaseSettings, binder: &Binder<ApiPort>) -> Elector {
-    let elector = Elector::new(client.clone(), settings.clone(), channel::Sender::new(None));
-    elector.tells(binder.intake().clone())
 }
 
 async fn lead(

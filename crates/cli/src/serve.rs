@@ -12,7 +12,6 @@ mod foreign_writer;
 mod health;
 mod leader;
 mod metrics;
-mod mode;
 mod recycler;
 mod tasks;
 mod webhook;
@@ -26,7 +25,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use axum::Router;
-use bindery_controller::{Binder, Configuration, EVENT_REFRESH, Parts, Plugin, Settings};
+use bindery_controller::{Binder, Configuration, EVENT_REFRESH, Mode, Parts, Plugin, Settings};
 use bindery_core::Engine;
 use bindery_host::Limits;
 use bindery_kube::plugins::{HostPath, Nfs, RecyclerSettings};
@@ -36,7 +35,7 @@ use bindery_policy::Chain;
 use bindery_store::Store;
 use bindery_webhook::{AdmissionMetrics, router, serve};
 use futures::FutureExt as _;
-use futures::future::{BoxFuture, OptionFuture};
+use futures::future::BoxFuture;
 use http::Uri;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
@@ -47,7 +46,6 @@ use self::clock::ClockWatch;
 use self::eligibility::Eligibility;
 use self::health::{ReplicaHealth, Startup};
 use self::leader::{Leadership, LeaseArguments};
-use self::mode::ModeArgument;
 use self::recycler::RecyclerArguments;
 use self::tasks::Tasks;
 use self::webhook::{Webhook, WebhookArguments, WebhookStatistics};
@@ -120,6 +118,16 @@ impl Arguments {
     pub(crate) fn collector(&self) -> Option<&Uri> {
         self.otlp_endpoint.as_ref()
     }
+}
+
+/// The values of `--mode`.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum ModeArgument {
+    /// Bind and reclaim; upstream's controller is off.
+    Own,
+    /// Write nothing; decide everything, and count where upstream's controller decides otherwise. Needs no
+    /// Lease: every replica observes and counts for itself.
+    Observe,
 }
 
 /// Runs `bindery serve` until a signal.
@@ -201,7 +209,9 @@ async fn run_replica(
     let event_worker = tasks.start("the writer of events", event_worker.run());
     // Reviews continue after the signal to end, and answer from the watched store.
     let reviews_ended = CancellationToken::new();
-    let watches = tasks.start("the watches", replica.watch(&arguments.lease, reviews_ended.clone()));
+    let intake = replica.binder.intake().clone();
+    let watches = watch::run(replica.client.clone(), intake, WatchLimits::default(), reviews_ended.clone());
+    let watches = tasks.start("the watches", watches);
     let webhook = webhook.map(|webhook| {
         let reviewer = Arc::clone(&replica.binder);
         let router = arguments.admission.router(arguments.mode, reviewer, &admission_metrics);
@@ -301,14 +311,6 @@ impl Replica {
         router(health, registry)
     }
 
-    /// Looks at the Lease, unless in mode observe, then keeps the store current until `shutdown`.
-    fn watch(&self, lease: &LeaseArguments, shutdown: CancellationToken) -> BoxFuture<'static, ()> {
-        let (client, intake) = (self.client.clone(), self.binder.intake().clone());
-        let look = self.eligibility.as_ref().map(|_| lease.look(&client, &intake));
-        let watches = watch::run(client, intake, WatchLimits::default(), shutdown);
-        OptionFuture::from(look).then(|_| watches).boxed()
-    }
-
     /// Binds while this replica leads, or observes in that mode, until `shutdown`.
     fn bind(self, lease: &LeaseArguments, shutdown: CancellationToken) -> BoxFuture<'static, ()> {
         let Self { client, binder, events, leads, eligibility, .. } = self;
@@ -383,4 +385,13 @@ fn binder(
         },
         journal: None,
     }))
+}
+
+impl From<ModeArgument> for Mode {
+    fn from(argument: ModeArgument) -> Self {
+        match argument {
+            ModeArgument::Own => Self::Own,
+            ModeArgument::Observe => Self::Observe,
+        }
+    }
 }

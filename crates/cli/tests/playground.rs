@@ -209,9 +209,9 @@ fn lists_are_created_and_unsupported_requests_are_refused() {
     let typo = json::merged(claim("c"), json!({"spec": {"acessModes": ["ReadWriteOnce"]}}));
     let typo = playground.file("typo.json", &list(&[typo]));
     refused(&["apply", "-f", &typo], "unknown field \"spec.acessModes\"");
-    let other = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "d"}});
+    let other = json!({"apiVersion": "example.com/v1", "kind": "Disk", "metadata": {"name": "d"}});
     let other = playground.file("other.json", &other);
-    refused(&["apply", "-f", &other], "no matches for kind \"Job\" in version \"batch/v1\"");
+    refused(&["apply", "-f", &other], "no matches for kind \"Disk\" in version \"example.com/v1\"");
     playground.kubectl(&["run", "idle", "--image=idle"]);
     refused(&["logs", "idle"], "there is no kubelet here");
     // kubectl rewrites the kubeconfig, and the playground still removes it.

@@ -1,7 +1,5 @@
 //! How current the watch of each kind is, and the lists that the binder asks of it.
 
-mod lease;
-
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -10,9 +8,6 @@ use bindery_store::{Kind, is_newer};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
-
-use self::lease::Lease;
-pub use self::lease::LeaseHolder;
 
 /// The state of every kind's watch. The watches report to it; takeovers, metrics and decisions read it.
 ///
@@ -26,7 +21,8 @@ pub use self::lease::LeaseHolder;
 #[derive(Debug)]
 pub struct Freshness {
     kinds: [KindFreshness; Kind::ALL.len()],
-    lease: Mutex<Lease>,
+    /// The version of the Lease, as it was last read or written.
+    lease: Mutex<Option<Version>>,
     /// How often versions went back.
     regressions: AtomicU64,
     /// How they did the last time.
@@ -91,10 +87,6 @@ struct Requests {
     /// The number of requests before the last list began.
     begun: u64,
     served: u64,
-    /// The number of lists that have begun.
-    lists: u64,
-    /// The number of the last list that is complete.
-    complete: u64,
 }
 
 impl Heard {
@@ -145,11 +137,10 @@ impl Freshness {
         regression(kind.name(), known, version)
     }
 
-    /// Records the Lease from a consistent read or a write. Returns whether its version went back. Must be
-    /// called in the order in which the versions came.
-    pub(crate) fn lease_reached(&self, version: &Version, holder: LeaseHolder) -> Option<Regression> {
-        let begun = Kind::ALL.map(|kind| self.of(kind).lists.borrow().lists);
-        let known = self.lease.lock().reached(version, holder, begun);
+    /// Records the version of the Lease from a consistent read or a write. Returns whether it went back. Must
+    /// be called in the order in which the versions came.
+    pub(crate) fn lease_reached(&self, version: &Version) -> Option<Regression> {
+        let known = self.lease.lock().replace(version.clone());
         regression("Lease", known, version)
     }
 
@@ -177,7 +168,7 @@ impl Freshness {
 
     /// Versions went back: forgets all known versions, and requests a list of every kind.
     pub(crate) fn go_back(&self, regression: Regression) {
-        *self.lease.lock() = Lease::default();
+        *self.lease.lock() = None;
         for kind in Kind::ALL {
             *self.of(kind).answered.lock() = None;
             self.of(kind).heard.send_modify(|heard| heard.version = None);
@@ -215,13 +206,6 @@ impl Freshness {
         let _ = heard.wait_for(|heard| heard.has_reached(version)).await;
     }
 
-    /// Whether the cache of the kind has everything that earlier leaders wrote, whatever version it has
-    /// reached: its list began when the Lease was free, and no other replica has taken the Lease since.
-    pub fn is_listed_after_leaders(&self, kind: Kind) -> bool {
-        let complete = self.of(kind).lists.borrow().complete;
-        self.lease.lock().is_after_leaders(kind, complete)
-    }
-
     /// Requests a new list of the kind. While a requested list has not begun, another request changes
     /// nothing.
     pub fn want_list(&self, kind: Kind) {
@@ -242,18 +226,12 @@ impl Freshness {
 
     /// A consistent list of the kind is about to be requested.
     pub(crate) fn list_begins(&self, kind: Kind) {
-        self.of(kind).lists.send_modify(|lists| {
-            lists.begun = lists.wanted;
-            lists.lists += 1;
-        });
+        self.of(kind).lists.send_modify(|lists| lists.begun = lists.wanted);
     }
 
     /// The list that began last is complete and in the store.
     pub(crate) fn list_complete(&self, kind: Kind) {
-        self.of(kind).lists.send_modify(|lists| {
-            lists.served = lists.served.max(lists.begun);
-            lists.complete = lists.lists;
-        });
+        self.of(kind).lists.send_modify(|lists| lists.served = lists.served.max(lists.begun));
     }
 
     /// Waits until no list of the kind is wanted.
@@ -304,38 +282,6 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_list_since_the_lease_was_free_has_what_leaders_wrote() {
-        let freshness = Freshness::new();
-        let list = || {
-            freshness.list_begins(Kind::Volume);
-            freshness.list_complete(Kind::Volume);
-        };
-        let lease = |version: &str, holder| freshness.lease_reached(&Version::from(version), holder);
-        let is_proved = || freshness.is_listed_after_leaders(Kind::Volume);
-        list();
-        lease("1", LeaseHolder::Absent);
-        assert!(!is_proved(), "the list began before");
-        freshness.list_begins(Kind::Volume);
-        assert!(!is_proved(), "the list is not complete");
-        freshness.list_complete(Kind::Volume);
-        lease("1", LeaseHolder::Absent);
-        lease("2", LeaseHolder::This);
-        assert!(is_proved(), "no other replica held it");
-        assert!(!freshness.is_listed_after_leaders(Kind::Claim));
-        lease("3", LeaseHolder::Absent);
-        assert!(!is_proved(), "another replica may have held it between two versions");
-        list();
-        lease("4", LeaseHolder::Other);
-        lease("5", LeaseHolder::This);
-        assert!(!is_proved(), "the other replica let it expire");
-        lease("6", LeaseHolder::Absent);
-        list();
-        assert!(is_proved());
-        tokio::time::advance(Duration::from_secs(31)).await;
-        assert!(!is_proved(), "the watch may have died since");
-    }
-
-    #[tokio::test(start_paused = true)]
     async fn a_kind_reaches_versions_by_number() {
         let freshness = Freshness::new();
         assert_eq!(freshness.age(Kind::Volume), None);
@@ -373,8 +319,8 @@ mod tests {
         let regression = freshness.answered(&late, &old).expect("7 is lower than 100");
         assert_eq!((&regression.known, &regression.told), (&known, &old));
         assert_eq!(freshness.reached(Kind::Volume, &old).as_ref(), Some(&regression));
-        assert_eq!(freshness.lease_reached(&known, LeaseHolder::This), None);
-        assert!(freshness.lease_reached(&old, LeaseHolder::This).is_some());
+        assert_eq!(freshness.lease_reached(&known), None);
+        assert!(freshness.lease_reached(&old).is_some());
     }
 
     #[tokio::test(start_paused = true)]
@@ -383,7 +329,7 @@ mod tests {
         let [old, known] = ["7", "100"].map(Version::from);
         freshness.reached(Kind::Volume, &known);
         freshness.reached(Kind::Node, &known);
-        freshness.lease_reached(&known, LeaseHolder::Other);
+        freshness.lease_reached(&known);
         let sent = freshness.sent(Kind::Node);
         let regression = freshness.reached(Kind::Volume, &old).expect("7 is lower than 100");
         freshness.go_back(regression.clone());
@@ -392,6 +338,6 @@ mod tests {
         assert!(freshness.until_reached(Kind::Node, &old).now_or_never().is_none());
         assert_eq!(freshness.reached(Kind::Node, &old), None);
         assert_eq!(freshness.answered(&sent, &old), None);
-        assert_eq!(freshness.lease_reached(&old, LeaseHolder::Other), None);
+        assert_eq!(freshness.lease_reached(&old), None);
     }
 }

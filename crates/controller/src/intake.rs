@@ -13,7 +13,7 @@ use self::awaiting_list::AwaitingList;
 pub(crate) use self::turns::{Role, Subscriber, Turns};
 use crate::deletions::Deletions;
 use crate::foreign_writers::ForeignWriters;
-use crate::freshness::{Freshness, LeaseHolder, Regression, Sent};
+use crate::freshness::{Freshness, Regression, Sent};
 use crate::operations::OperationMap;
 use crate::queue::{Lane, Queue};
 use crate::{Key, Metrics, Mode};
@@ -163,10 +163,10 @@ impl Intake {
         self.inner.freshness.list_begins(kind);
     }
 
-    /// Records the Lease from a consistent read or a write. Must be called in the order in which the versions
-    /// came.
-    pub fn lease_reached(&self, version: &Version, holder: LeaseHolder) {
-        self.check(self.inner.freshness.lease_reached(version, holder));
+    /// Records the version of the Lease from a consistent read or a write. Must be called in the order in
+    /// which the versions came.
+    pub fn lease_reached(&self, version: &Version) {
+        self.check(self.inner.freshness.lease_reached(version));
     }
 
     /// Takes the version in the answer to a request. [`Freshness::sent`] was called before the request.

@@ -47,7 +47,7 @@ pub use configuration::{Configuration, Migrations};
 pub use decider::Reads;
 pub use error::{OperationError, ReviewError, SyncError};
 pub use foreign_writers::{ForeignWrite, ForeignWriters};
-pub use freshness::{Freshness, LeaseHolder, Regression, Regressions, Sent};
+pub use freshness::{Freshness, Regression, Regressions, Sent};
 pub use intake::Intake;
 pub use journal::{DecisionOutcome, Journal};
 pub use key::Key;

@@ -12,12 +12,9 @@
 //! A connection may die silently, and with it others of the same pool. So one attempt takes only a part of
 //! the time that a holder has, and the next attempt uses new connections.
 
-mod look;
-
 use std::time::Duration;
 
-use bindery_controller::{Intake, LeaseHolder};
-use bindery_core::Version;
+use bindery_controller::Intake;
 use http::Method;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -132,8 +129,8 @@ impl Elector {
         Self { client, settings, observed: None, acquired: None, fault, logged: None, intake: None }
     }
 
-    /// Passes each version of the Lease and its holder to the binder. A version that goes back shows a
-    /// restore of etcd; this needs no request of its own.
+    /// Passes each version of the Lease to the binder. A version that goes back shows a restore of etcd; this
+    /// needs no request of its own.
     pub fn tells(self, intake: Intake) -> Self {
         Self { intake: Some(intake), ..self }
     }
@@ -362,16 +359,10 @@ impl Elector {
 
     /// Records the Lease as it was read or written. Requests follow one another, so versions come in order.
     fn observe(&mut self, lease: Value, at: Instant) {
-        let version = lease["metadata"]["resourceVersion"].as_str().map(Version::from);
-        self.observed = Some(Observed { lease, at });
-        if let (Some(intake), Some(version)) = (&self.intake, version) {
-            let holder = match () {
-                () if self.holder().is_empty() => LeaseHolder::Absent,
-                () if self.is_ours() => LeaseHolder::This,
-                () => LeaseHolder::Other,
-            };
-            intake.lease_reached(&version, holder);
+        if let (Some(intake), Some(version)) = (&self.intake, lease["metadata"]["resourceVersion"].as_str()) {
+            intake.lease_reached(&version.into());
         }
+        self.observed = Some(Observed { lease, at });
     }
 
     fn path(&self) -> Result<String, Fault> {

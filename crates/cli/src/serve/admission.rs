@@ -6,7 +6,7 @@ use axum::Router;
 use bindery_core::Text;
 use bindery_webhook::{AdmissionMetrics, AdmissionSettings, Levels, Reviewer, RuleLevel, admission};
 
-use super::mode::ModeArgument;
+use super::ModeArgument;
 use crate::settings;
 
 #[derive(clap::Args)]

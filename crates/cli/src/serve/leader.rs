@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bindery_controller::{Binder, Intake};
+use bindery_controller::Binder;
 use bindery_kube::watch::until_current;
 use bindery_kube::{
     ApiClient, ApiPort, Elector, Events, ForeignWriterMark, LeaseSettings, Right, system_clock,
@@ -63,16 +63,6 @@ impl LeaseArguments {
             lease: format!("{}/{}", self.lease_namespace, self.lease_name),
             found: Notify::new(),
         }
-    }
-
-    /// Looks at the Lease before the first lists.
-    pub(super) fn look(
-        &self,
-        client: &ApiClient,
-        intake: &Intake,
-    ) -> impl Future<Output = ()> + Send + use<> {
-        let elector = Elector::new(client.clone(), self.settings(), watch::Sender::new(None));
-        elector.tells(intake.clone()).look()
     }
 
     /// The Lease, and this replica's name in it.

@@ -169,7 +169,11 @@ fn a_wrong_policy_document_is_refused_with_file_field_and_remedy() {
         ),
         (
             with(json!({"kind": "ReclaimPolicy"})),
-            "bad.yaml, line 1: it has apiVersion \"policy.bindery.dev/v1alpha1\" and kind \"ReclaimPolicy\"",
+            "bad.yaml, line 1: spec.module is a matcher; name a reclaimer, or make the kind \"MatchPolicy\"",
+        ),
+        (
+            with(json!({"kind": "Policy"})),
+            "bad.yaml, line 1: it has apiVersion \"policy.bindery.dev/v1alpha1\" and kind \"Policy\"",
         ),
         (
             with(json!({"spec": {"module": "builtin:same-zon"}})),

@@ -44,7 +44,7 @@ impl User {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn kubectl_explains_claims_and_volumes_by_reads_alone() {
     let cluster = Cluster::start(Manager::WithoutBinder).await;
     let documents = documents();

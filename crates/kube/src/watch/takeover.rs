@@ -26,11 +26,10 @@ const LOWEST: &str = "1";
 /// may have died silently, and decisions on a stale cache would take bound volumes for lost.
 ///
 /// Each kind is read once, consistently, with a limit of 1: the version of the answer is the cluster's. A
-/// kind whose watch has reached it is current. So is a kind whose list was begun after the Lease had been
-/// seen free, if only this replica has taken the Lease since, as at most starts. Otherwise the kind is listed
-/// again. A kind with more than 5,000 objects is first asked for a bookmark, which takes about two seconds
-/// whatever its size. It is listed if the bookmark does not reach the version within 5 s, as on an API server
-/// before 1.34 whose watch cache learns of versions from etcd's progress notifications only.
+/// kind whose watch has reached it is current. Otherwise the kind is listed again. A kind with more than
+/// 5,000 objects is first asked for a bookmark, which takes about two seconds whatever its size. It is
+/// listed if the bookmark does not reach the version within 5 s, as on an API server before 1.34 whose watch
+/// cache learns of versions from etcd's progress notifications only.
 pub async fn until_current(client: impl Into<ApiClient>, intake: &Intake) {
     let client = client.into();
     join_all(intake.kinds().iter().map(|&kind| until_kind_current(&client, intake, kind))).await;
@@ -53,7 +52,7 @@ async fn until_kind_current(client: &ApiClient, intake: &Intake, kind: Kind) {
     };
     freshness.until_reached(kind, &Version::from(LOWEST)).await;
     let version = Version::from(newest.version.as_str());
-    if freshness.has_reached(kind, &version) || freshness.is_listed_after_leaders(kind) {
+    if freshness.has_reached(kind, &version) {
         return;
     }
     if newest.remaining >= LISTED_MAX {

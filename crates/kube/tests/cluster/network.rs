@@ -36,10 +36,14 @@ pub(crate) struct Watching {
 
 impl Watching {
     pub(crate) fn start(cluster: &Cluster, client: &ApiClient) -> Self {
-        Self::of(binder(cluster, client), client)
-    }
-
-    pub(crate) fn of(binder: ApiBinder, client: &ApiClient) -> Self {
+        let binder = Binder::new(Parts {
+            store: Arc::new(Store::new()),
+            port: ApiPort::new(client.clone(), cluster.clock(), Events::new(client.clone()).0),
+            engine: Arc::new(DefaultEngine),
+            configuration: Configuration::default(),
+            settings: Settings::default(),
+            journal: None,
+        });
         let intake = binder.intake().clone();
         let watches = watch::run(client.clone(), intake, WatchLimits::default(), CancellationToken::new());
         Self { binder, running: tokio::spawn(watches) }
@@ -53,14 +57,10 @@ impl Watching {
     /// Starts, and waits until every kind is listed.
     pub(crate) async fn listed(cluster: &Cluster, client: &ApiClient) -> Self {
         let watching = Self::start(cluster, client);
-        watching.until_all_reached(&now(cluster)).await;
-        watching
-    }
-
-    pub(crate) async fn until_all_reached(&self, version: &Version) {
         for kind in Kind::ALWAYS {
-            self.until_reached(kind, version).await;
+            watching.until_reached(kind, &now(cluster)).await;
         }
+        watching
     }
 }
 
@@ -68,17 +68,6 @@ impl Drop for Watching {
     fn drop(&mut self) {
         self.running.abort();
     }
-}
-
-pub(crate) fn binder(cluster: &Cluster, client: &ApiClient) -> ApiBinder {
-    Binder::new(Parts {
-        store: Arc::new(Store::new()),
-        port: ApiPort::new(client.clone(), cluster.clock(), Events::new(client.clone()).0),
-        engine: Arc::new(DefaultEngine),
-        configuration: Configuration::default(),
-        settings: Settings::default(),
-        journal: None,
-    })
 }
 
 pub(crate) fn now(cluster: &Cluster) -> Version {

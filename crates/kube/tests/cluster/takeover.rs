@@ -5,14 +5,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bindery_kube::watch::until_current;
-use bindery_kube::{Elector, LeaseError, LeaseSettings};
 use bindery_sim::{FaultRule, LoggedRequest, Verb};
 use bindery_store::Kind;
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::network::{Network, PATIENCE, VOLUMES, Watching, binder, lists, now};
+use crate::network::{Network, PATIENCE, VOLUMES, Watching, lists, now};
 use crate::simulated::{Cluster, volume};
 
 fn watches(requests: &[LoggedRequest]) -> Vec<&str> {
@@ -67,61 +64,6 @@ async fn a_stale_large_kind_is_current_only_when_a_bookmark_proves_it() {
     let names = watching.binder.store().volume_names();
     assert!(names.iter().any(|name| **name == *"unheard"), "it was written before the takeover");
     assert_eq!(names.len(), 5_002);
-}
-
-fn elector(cluster: &Cluster, identity: &str) -> Elector {
-    let settings = LeaseSettings {
-        namespace: "kube-system".to_owned(),
-        name: "bindery".to_owned(),
-        identity: identity.to_owned(),
-        duration: Duration::from_secs(16),
-    };
-    Elector::new(cluster.client(), settings, watch::Sender::new(None))
-}
-
-/// Competes until the Lease is held. It is held until the receiver is dropped.
-async fn lease(elector: Elector) -> (watch::Receiver<bool>, JoinHandle<Result<(), LeaseError>>) {
-    let (sender, mut holds) = watch::channel(false);
-    let running = tokio::spawn(elector.run(sender));
-    timeout(PATIENCE, holds.wait_for(|holds| *holds)).await.unwrap().unwrap();
-    (holds, running)
-}
-
-/// Starts as a replica does, on a cluster with a large kind: looks at the Lease, lists, does something else,
-/// takes the Lease, and proves its caches current. Returns the requests of the proof.
-async fn requests_of_a_start(meanwhile: impl AsyncFnOnce(&Cluster)) -> Vec<LoggedRequest> {
-    let cluster = Cluster::new();
-    (0..=5_000).for_each(|number| cluster.add(volume(&format!("v{number}"))));
-    let client = cluster.client().into();
-    let binder = binder(&cluster, &client);
-    let intake = binder.intake().clone();
-    elector(&cluster, "first").tells(intake.clone()).look().await;
-    let watching = Watching::of(binder, &client);
-    watching.until_all_reached(&now(&cluster)).await;
-    meanwhile(&cluster).await;
-    // Taking the Lease raises the cluster's version, which no watch of another kind has reached.
-    let _lease = lease(elector(&cluster, "first").tells(intake)).await;
-    requests_until_current(&cluster, &watching).await
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_start_believes_its_lists_if_the_lease_was_free_since_before_them() {
-    let requests = requests_of_a_start(async |_| {}).await;
-    assert_eq!(lists(&requests).len(), Kind::ALWAYS.len(), "one read of each kind: {requests:?}");
-    assert!(watches(&requests).is_empty(), "neither a bookmark nor a list is waited for: {requests:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_start_believes_no_list_from_before_another_leader() {
-    let other_leads = async |cluster: &Cluster| {
-        let (holds, running) = lease(elector(cluster, "other")).await;
-        drop(holds);
-        running.await.unwrap().unwrap();
-    };
-    let requests = requests_of_a_start(other_leads).await;
-    let of_volumes = watches(&requests).into_iter().filter(|resource| *resource == VOLUMES).count();
-    assert_eq!(of_volumes, 1, "a watch for a bookmark: {requests:?}");
-    assert_eq!(watches(&requests).len(), Kind::ALWAYS.len(), "a list of each other kind: {requests:?}");
 }
 
 #[tokio::test(start_paused = true)]
