@@ -1,10 +1,9 @@
 //! The worlds that are searched.
 
-use bindery_core::{Claim, ClaimPhase, ClaimRef, FINALIZER_IN_TREE, ReclaimPolicy, Volume, VolumePhase};
+use bindery_core::{ClaimPhase, ClaimRef, ReclaimPolicy, Volume, VolumePhase};
 use bindery_kit::VOLUME_PROTECTION;
 
 use crate::objects::{Each, Id, Stored};
-use crate::replay::PLUGIN;
 use crate::user::Edit;
 
 /// How often things may happen that are bounded.
@@ -99,37 +98,13 @@ pub(crate) fn large() -> Vec<World> {
         world("a volume is deleted with its claim, which is made again", &[V1, C1], again),
         world("two claims want one volume, and a user edits", &[V1, C1, C2], edit),
         world("a claim has a choice, and a user edits", &[V1, V2, C1], edit),
-        provisioned(),
     ]
-}
-
-/// A bound pair whose volume has the deletion finalizer of its in-tree plugin, and whose claim is deleted.
-fn provisioned() -> World {
-    let (mut volume, claim) = bound_pair();
-    volume.annotations.provisioned_by = Some(PLUGIN.into());
-    volume.finalizers.push(FINALIZER_IN_TREE.into());
-    let mut objects = with(&[]);
-    (objects[V1.index()], objects[C1.index()]) = (volume.into(), claim.into());
-    let budget = Budget { deletions: 1, ..Budget::default() };
-    World { objects, ..world("a provisioned volume is deleted with its claim", &[], budget) }
 }
 
 /// A bound pair and a claim that wants its volume, for engines that want to part the pair.
 pub(crate) fn of_the_adversary() -> World {
-    let (volume, claim) = bound_pair();
-    let mut objects = with(&[V1, V2, C1, C2]);
-    (objects[V1.index()], objects[C1.index()]) = (volume.into(), claim.into());
-    World {
-        name: "an engine wants to part a pair",
-        objects,
-        edits: Vec::new(),
-        budget: Budget { deletions: 1, creations: 1, ..Budget::default() },
-        comes_to_rest: false,
-    }
-}
-
-/// The first volume and the first claim, bound to each other.
-fn bound_pair() -> (Volume, Claim) {
+    let all = [V1, V2, C1, C2];
+    let mut objects = with(&all);
     let mut claim = bindery_kit::claim(C1.claim_key());
     let mut volume = volume(V1);
     claim.volume_name = Some(volume.name.clone());
@@ -145,5 +120,12 @@ fn bound_pair() -> (Volume, Claim) {
     });
     volume.annotations.bound_by_controller = true;
     volume.phase = VolumePhase::Bound;
-    (volume, claim)
+    (objects[V1.index()], objects[C1.index()]) = (volume.into(), claim.into());
+    World {
+        name: "an engine wants to part a pair",
+        objects,
+        edits: Vec::new(),
+        budget: Budget { deletions: 1, creations: 1, ..Budget::default() },
+        comes_to_rest: false,
+    }
 }

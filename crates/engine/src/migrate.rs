@@ -93,11 +93,6 @@ fn finalizers(volume: &Volume, plugin: &str, migration: &Migration) -> (Finalize
         // The external provisioner takes over and brings its own finalizer.
         Migration::On(_) | Migration::Untranslatable => (remove_if(in_tree), FinalizerEdit::Keep),
         Migration::Off if !plugin.starts_with(IN_TREE_PREFIX) => (FinalizerEdit::Keep, FinalizerEdit::Keep),
-        // No finalizer can be added any more, and without the external one the volume would be gone before
-        // its asset. Upstream adds one, and is refused at each sync.
-        Migration::Off if volume.policy == ReclaimPolicy::Delete && volume.deleting && !in_tree => {
-            (FinalizerEdit::Keep, FinalizerEdit::Keep)
-        }
         Migration::Off => {
             let in_tree = match volume.policy {
                 ReclaimPolicy::Delete if in_tree => FinalizerEdit::Keep,

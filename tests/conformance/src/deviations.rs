@@ -39,7 +39,6 @@ pub(crate) const DEVIATIONS: &[Deviation] = &[
     CLEAN_ASSET_IS_NO_ORPHAN,
     LIVE_CLAIM_KEEPS_ITS_VOLUME,
     CHOSEN_VOLUME_IS_KEPT,
-    NO_FINALIZER_TOO_LATE,
     SIZES_ARE_COMPARED_AS_THEY_ARE,
     NO_CAPACITY_IS_NEGATIVE,
     UNREADABLE_IS_LEFT_ALONE,
@@ -82,23 +81,6 @@ const CHOSEN_VOLUME_IS_KEPT: Deviation = Deviation {
              and any other volume is unbound (pv_controller.go, syncVolume)",
     applies: |case| surplus::wrongly_surplus(case).next().is_some(),
     effect: Effect::Holds(surplus::is_unbound_instead),
-};
-
-const NO_FINALIZER_TOO_LATE: Deviation = Deviation {
-    name: "no-finalizer-too-late",
-    reason: "upstream adds its deletion finalizer also to a volume that is being deleted; the API server \
-             refuses that at each sync, and nothing else is written; Bindery adds none, and takes no \
-             external one from a volume that has no other (pv_controller.go, modifyDeletionFinalizers)",
-    applies: |case| finalized_too_late(case).next().is_some(),
-    effect: Effect::Exact(|case| {
-        let kept: Vec<_> = finalized_too_late(case).cloned().collect();
-        for volume in &mut case.end.volumes {
-            let before = named(&kept, &volume["metadata"]["name"]);
-            if before.is_object() {
-                volume["metadata"]["finalizers"] = before["metadata"]["finalizers"].clone();
-            }
-        }
-    }),
 };
 
 const SIZES_ARE_COMPARED_AS_THEY_ARE: Deviation = Deviation {
@@ -178,31 +160,14 @@ fn is_to_go(case: &Case, volume: &Value) -> bool {
 fn fails_before_it_is_decided(case: &Case, volume: &Value) -> bool {
     let annotations = &volume["metadata"]["annotations"];
     let Some(provisioner) = annotations["pv.kubernetes.io/provisioned-by"].as_str() else { return false };
+    let finalizers = volume["metadata"]["finalizers"].as_array();
+    let has = |finalizer| finalizers.is_some_and(|finalizers| finalizers.iter().any(|has| has == finalizer));
     let wants_finalizer = volume["spec"]["persistentVolumeReclaimPolicy"] == "Delete";
-    let misses_finalizer = has_finalizer(volume, FINALIZER_IN_TREE) != wants_finalizer
-        || has_finalizer(volume, FINALIZER_EXTERNAL);
+    let misses_finalizer = has(FINALIZER_IN_TREE) != wants_finalizer || has(FINALIZER_EXTERNAL);
     let migrated_to = annotations["pv.kubernetes.io/migrated-to"].as_str();
     let is_due = migrated_to.is_some_and(|driver| !driver.is_empty())
         || provisioner.starts_with("kubernetes.io/") && misses_finalizer;
     is_due && is_failed(case, "update", "persistentvolumes")
-}
-
-/// Volumes, as they were, to which upstream added its deletion finalizer while they were being deleted.
-fn finalized_too_late(case: &Case) -> impl Iterator<Item = &Value> {
-    case.initial.volumes.iter().filter(|volume| {
-        let end = named(&case.end.volumes, &volume["metadata"]["name"]);
-        is_without_finalizer(volume) && has_finalizer(end, FINALIZER_IN_TREE)
-    })
-}
-
-/// Whether the volume is being deleted, and has no deletion finalizer of an in-tree plugin.
-fn is_without_finalizer(volume: &Value) -> bool {
-    volume["metadata"]["deletionTimestamp"].is_string() && !has_finalizer(volume, FINALIZER_IN_TREE)
-}
-
-fn has_finalizer(volume: &Value, finalizer: &str) -> bool {
-    let finalizers = volume["metadata"]["finalizers"].as_array();
-    finalizers.is_some_and(|finalizers| finalizers.iter().any(|has| has == finalizer))
 }
 
 fn is_released(volume: &Value) -> bool {

@@ -24,6 +24,8 @@ pub(crate) struct Log {
     pub(crate) trace: Vec<String>,
     /// How many writes succeeded.
     pub(crate) writes: usize,
+    /// The messages of writes that the API server found invalid.
+    pub(crate) invalid: Vec<String>,
     /// Volumes whose phase was written.
     pub(crate) phased: BTreeSet<Text>,
 }
@@ -79,6 +81,7 @@ impl Port for CasePort {
                 self.log().phased.insert(volume.name.clone());
             }
             (Ok(_), _) => self.log().writes += 1,
+            (Err(WriteError::Invalid(message)), _) => self.log().invalid.push(message.clone()),
             (Err(_), _) => {}
         }
         self.trace(format!("{} {}: {outcome}; {write:?}", write.name(), write.target().name()));
