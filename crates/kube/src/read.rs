@@ -13,7 +13,7 @@ const PAGE: u32 = 500;
 /// Why objects could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// There is no such object: the API server's message.
+    /// The object does not exist: the API server's message.
     #[error("{0}")]
     Absent(String),
     /// The user lacks the right to read: the API server's message.

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use crate::kept::{Context, Kept, Verdict};
 use crate::rounds::{Judging, Rounds};
 use crate::view::{claim_view, sentence};
-use crate::{Counts, Matcher, Metadata, Narrowing, PolicyFault, ReclaimRule};
+use crate::{Counts, Matcher, PolicyFault, ReclaimRule};
 
 /// The loaded policies, in the order in which they are asked: by [`Policy::order`], then by name.
 #[derive(Default)]
@@ -65,6 +65,15 @@ pub enum OnFailure {
     Wait,
     /// The claim is decided without the policy.
     Skip,
+}
+
+impl OnFailure {
+    pub(crate) fn fail(self, policy: &Text, why: &str) -> Result<(), Waits> {
+        match self {
+            Self::Wait => Err(Waits { policy: policy.clone(), why: why.to_owned() }),
+            Self::Skip => Ok(()),
+        }
+    }
 }
 
 /// What becomes of a claim if the policy rejects volumes that it could have had.
@@ -213,8 +222,8 @@ impl Chain {
                         (kept.context(place, view), policy.spread().map(around.siblings));
                     asked.push(Asked { place, policy, matcher, context, counted });
                 }
-                (Err(why), _) => policy.fail(why)?,
-                (Ok(_), Some(why)) => policy.fail(&why)?,
+                (Err(why), _) => policy.on_failure.fail(&policy.name, why)?,
+                (Ok(_), Some(why)) => policy.on_failure.fail(&policy.name, &why)?,
             }
         }
         Ok(Applied { asked })
@@ -256,13 +265,6 @@ impl Policy {
         let namespace = &claim.key.namespace;
         let why = format!("whether it applies depends on the labels of namespace {namespace}: {why}");
         Err(Waits { policy: self.name.clone(), why })
-    }
-
-    fn fail(&self, why: &str) -> Result<(), Waits> {
-        match self.on_failure {
-            OnFailure::Wait => Err(Waits { policy: self.name.clone(), why: why.to_owned() }),
-            OnFailure::Skip => Ok(()),
-        }
     }
 }
 
@@ -346,7 +348,7 @@ impl Applied<'_> {
         for asked in &self.asked {
             let narrowing = asked.context.narrowing();
             if let Some(reason) =
-                narrowing.and_then(|narrowing| rejection(narrowing, asked.matcher.metadata(), volume))
+                narrowing.and_then(|narrowing| narrowing.rejection(asked.matcher.metadata(), volume))
             {
                 return Judgement::Rejected(Rejection { policy: asked.place, reason, judged: false });
             }
@@ -392,16 +394,4 @@ impl Applied<'_> {
         });
         Told::Rejected { policy, reason }
     }
-}
-
-/// Why a narrowing rejects a volume: the reason's place in [`Metadata::reasons`].
-pub fn rejection(narrowing: &Narrowing, metadata: &Metadata, volume: &Volume) -> Option<u32> {
-    let columns = &metadata.columns;
-    let unmet = narrowing.requirements.iter().find(|needed| {
-        let value = columns.get(needed.column as usize).and_then(|fact| volume.fact(fact));
-        !needed.operator.matches(&needed.values, value.as_deref())
-    });
-    let too_large =
-        narrowing.at_most.as_ref().filter(|bound| volume.capacity.unwrap_or_default() > bound.quantity);
-    unmet.map(|needed| needed.reason).or(too_large.map(|bound| bound.reason))
 }

@@ -24,7 +24,7 @@ mod settings;
 mod spread;
 mod view;
 
-pub use chain::{Chain, Matches, OnFailure, Otherwise, Policy, Surroundings, Waits, rejection};
+pub use chain::{Chain, Matches, OnFailure, Otherwise, Policy, Surroundings, Waits};
 pub use counts::{Activity, Counts, FaultCause};
 pub use document::{
     API_VERSION, LabelSelector, MATCH_POLICY, MatchClaims, MatchExpression, MatchPolicy, MatchPolicySpec,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use bindery_core::{Quantity, SelectorOperator, Text};
+use bindery_core::{Quantity, SelectorOperator, Text, Volume};
 use rustc_hash::FxBuildHasher;
 
 use crate::kept::Verdict;
@@ -109,6 +109,18 @@ impl Candidates {
 }
 
 impl Narrowing {
+    /// Why it rejects a volume: the reason's place in [`Metadata::reasons`].
+    pub fn rejection(&self, metadata: &Metadata, volume: &Volume) -> Option<u32> {
+        let columns = &metadata.columns;
+        let unmet = self.requirements.iter().find(|needed| {
+            let value = columns.get(needed.column as usize).and_then(|fact| volume.fact(fact));
+            !needed.operator.matches(&needed.values, value.as_deref())
+        });
+        let too_large =
+            self.at_most.as_ref().filter(|bound| volume.capacity.unwrap_or_default() > bound.quantity);
+        unmet.map(|needed| needed.reason).or(too_large.map(|bound| bound.reason))
+    }
+
     /// Checks an answer by what the matcher declares.
     ///
     /// # Errors

@@ -7,12 +7,12 @@ use bindery_core::{
     Answer, ClaimFact, Cluster, Fate, Quantity, Question, ReclaimPolicy, ReclaimVerdict, Stop, Text,
     Timestamp, Volume, VolumeFact, VolumeIndex, VolumePhase,
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::former_claim::FormerClaim;
 use crate::rounds::ReclaimWork;
 use crate::view::sentence;
-use crate::{Chain, ClaimView, Counts, Matches, Metadata, OnFailure, PolicyFault, Rounds, Waits};
+use crate::{Chain, ClaimView, Counts, Matches, Metadata, OnFailure, PolicyFault, Rounds};
 
 /// A reclaimer: says what becomes of a volume whose claim is gone. The host runs one in a component; tests
 /// have native ones.
@@ -65,7 +65,8 @@ pub struct Judged {
 }
 
 /// What a reclaimer wants to become of a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Wish {
     /// What its reclaim policy says, or a reclaimer that is asked later.
     ByPolicy,
@@ -166,7 +167,7 @@ impl Chain {
             let reclaimer = match &rule.reclaimer {
                 Ok(reclaimer) => reclaimer,
                 Err(why) => {
-                    rule.fail(why)?;
+                    rule.on_failure.fail(&rule.name, why)?;
                     continue;
                 }
             };
@@ -174,7 +175,7 @@ impl Chain {
             let judged = match rounds.reclaimed(place, &shown) {
                 None => return Err(rounds.stop_reclaim(ReclaimWork { place, shown })),
                 Some(Err(fault)) => {
-                    rule.fail(&fault.to_string())?;
+                    rule.on_failure.fail(&rule.name, &fault.to_string())?;
                     continue;
                 }
                 Some(Ok(judged)) => *judged,
@@ -226,13 +227,6 @@ impl ReclaimRule {
             needed.matches(last.fact(&ClaimFact::NamespaceLabel(needed.key.clone())).as_deref())
         });
         claim && namespace
-    }
-
-    fn fail(&self, why: &str) -> Result<(), Waits> {
-        match self.on_failure {
-            OnFailure::Wait => Err(Waits { policy: self.name.clone(), why: why.to_owned() }),
-            OnFailure::Skip => Ok(()),
-        }
     }
 
     /// What a wish makes of a volume, and whether the document allows it. A wish that destroys or shows more

@@ -2,7 +2,7 @@
 
 use bindery_core::{Claim, Stop, Text, Volume};
 
-use crate::chain::{Asked, rejection};
+use crate::chain::Asked;
 use crate::kept::Verdict;
 use crate::view::sentence;
 use crate::{Chain, Kept, Rounds, Surroundings};
@@ -63,7 +63,7 @@ impl Asked<'_> {
     /// What the policy has said; `None` if it was not asked.
     fn said(&self, volume: &Volume) -> Option<Said> {
         let (metadata, narrowing) = (self.matcher.metadata(), self.context.narrowing()?);
-        let verdict = match rejection(narrowing, metadata, volume) {
+        let verdict = match narrowing.rejection(metadata, volume) {
             Some(reason) => Verdict::Rejected(reason),
             None if narrowing.judge => self.context.verdict(metadata, volume, self.count(volume))?,
             None => Verdict::Allowed(0),

@@ -12,7 +12,7 @@ use crate::{Chain, Policy, Surroundings};
 pub struct Rests {
     /// What was counted for the policies that spread.
     pub counted: Vec<Counted>,
-    /// The values of which siblings have so many volumes that a policy has rejected a volume of that value.
+    /// Values for which a policy has rejected a volume because siblings have many volumes with that value.
     pub rejected: Vec<(Siblings, Option<Text>)>,
 }
 

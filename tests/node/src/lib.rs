@@ -58,6 +58,12 @@ impl Node {
         self.folder.join("inside.kubeconfig")
     }
 
+    /// The lines of the API server's log that contain `text`.
+    pub fn api_server_log(&self, text: &str) -> Result<String> {
+        let log = fs::read_to_string(self.folder.join("kube-apiserver.log"))?;
+        Ok(log.lines().filter(|line| line.contains(text)).collect::<Vec<_>>().join("\n"))
+    }
+
     /// A client.
     pub async fn client(&self) -> Result<kube::Client> {
         client_of(&self.kubeconfig()).await

@@ -82,7 +82,8 @@ async fn an_upgrade_and_a_rollback_lose_no_review(installation: &Installation) {
         over.cancel();
     };
     let ((count, wrong), ()) = tokio::join!(load(installation, &over), change);
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let passed = installation.node.api_server_log("failing open").unwrap();
+    assert!(wrong.is_empty(), "{}\n{passed}\n{}", wrong.join("\n"), installation.objects.logs());
     for number in 0..count {
         installation.objects.until_bound(&format!("load-{number}")).await;
     }

@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use bindery_policy::Wish;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -79,29 +80,11 @@ pub(crate) enum Answer {
     #[serde(untagged)]
     Reclaimed {
         /// What the reclaimer says.
-        fate: Fate,
+        fate: Wish,
         /// The name of its reason; none for `byPolicy`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
-}
-
-/// What a reclaimer says about a volume.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum Fate {
-    /// It leaves the volume to its reclaim policy.
-    ByPolicy,
-    /// It is kept.
-    Keep,
-    /// It is deleted.
-    Delete,
-    /// It is deleted after this number of seconds.
-    DeleteAfter(u64),
-    /// It is scrubbed and offered again.
-    Recycle,
-    /// It is offered again with its data.
-    OfferAgain,
 }
 
 /// What a policy says about a volume.

@@ -10,11 +10,10 @@ use bindery_core::{Counted, Volume};
 use bindery_host::ComponentPolicy;
 use bindery_policy::{
     self as policy, ClaimView, Judged, Matcher, Metadata, Reclaimer, Wish, candidates, check_settings,
-    rejection,
 };
 use serde_json::Value;
 
-use super::cases::{Answer, Case, Fate, Verdict};
+use super::cases::{Answer, Case, Verdict};
 use super::shown::{self, Shown};
 
 /// Most volumes that a policy is asked about in one call, as in the contract.
@@ -65,16 +64,11 @@ fn reclaimed(reclaimer: &dyn Reclaimer, settings: &str, case: &Case) -> Result<A
     let metadata = reclaimer.metadata();
     let Judged { wish, reason } =
         reclaimer.judge(settings, &shown::released(metadata, case)?)?.check(metadata)?;
-    let fate = match wish {
-        Wish::ByPolicy => return Ok(Answer::Reclaimed { fate: Fate::ByPolicy, reason: None }),
-        Wish::Keep => Fate::Keep,
-        Wish::Delete => Fate::Delete,
-        Wish::DeleteAfter(seconds) => Fate::DeleteAfter(seconds),
-        Wish::Recycle => Fate::Recycle,
-        Wish::OfferAgain => Fate::OfferAgain,
+    let reason = match wish {
+        Wish::ByPolicy => None,
+        _ => metadata.reasons.get(reason as usize).map(|reason| reason.name.to_string()),
     };
-    let reason = metadata.reasons.get(reason as usize).map(|reason| reason.name.to_string());
-    Ok(Answer::Reclaimed { fate, reason })
+    Ok(Answer::Reclaimed { fate: wish, reason })
 }
 
 fn judged(matcher: &dyn Matcher, settings: &str, case: &Case) -> Result<Answer> {
@@ -116,7 +110,7 @@ impl Asked<'_> {
         let mut verdicts = BTreeMap::new();
         let mut left = Vec::new();
         for volume in volumes {
-            let verdict = match rejection(&narrowing, self.matcher.metadata(), volume) {
+            let verdict = match narrowing.rejection(self.matcher.metadata(), volume) {
                 Some(reason) => self.rejected(reason)?,
                 None if narrowing.judge => {
                     left.push(Arc::clone(volume));

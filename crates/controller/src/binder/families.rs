@@ -15,8 +15,7 @@ pub(super) struct Families {
 }
 
 impl Families {
-    /// Waits for the locks, in order, and takes them: a task that has a later one waits for no earlier one,
-    /// so there is no deadlock.
+    /// Waits for the locks and takes them in ascending order, so that two tasks cannot wait for each other.
     pub(super) async fn lock(&self, families: BTreeSet<Siblings>) -> Vec<OwnedMutexGuard<()>> {
         let mut taken = Vec::new();
         for siblings in families {

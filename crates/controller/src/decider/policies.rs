@@ -40,7 +40,7 @@ impl Policies {
     /// The volume of a request that reclaimers are asked about; `None` if there is none or no reclaimer.
     pub(super) fn volume<'a>(&self, request: &'a Request) -> Option<&'a Volume> {
         match &request.subject {
-            Subject::SyncVolume(volume) if !self.chain.reclaimers().is_empty() => Some(volume),
+            Subject::SyncVolume(volume) if self.reclaims() => Some(volume),
             _ => None,
         }
     }

@@ -26,7 +26,7 @@ fn fewest(most: u32) -> Policy {
     policy("spread", Fewest { most, barrier: None })
 }
 
-/// Adds siblings, and volumes for all of them in each of three zones, of which the smallest are scored.
+/// Adds siblings, and as many volumes in each of three zones. The policy scores the 300 smallest volumes.
 fn add(double: &Double, siblings: usize) -> Policy {
     for number in 0..siblings {
         double.add_claim(&sibling(&format!("c{number}")));

@@ -72,7 +72,7 @@ fn subtract(counts: &mut Counts, value: &Option<Text>) {
     }
 }
 
-/// The shares of which there are not as many among the others.
+/// The shares that occur more often than among the others.
 fn differing<'a>(shares: &'a [Share], others: &'a [Share]) -> impl Iterator<Item = &'a Share> {
     let number = |of: &[Share], share: &Share| of.iter().filter(|other| *other == share).count();
     shares.iter().filter(move |share| number(shares, share) > number(others, share))
