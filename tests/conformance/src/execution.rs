@@ -9,6 +9,7 @@ use anyhow::Result;
 use bindery_controller::{Binder, Configuration, Key, Parts, Plugin, Settings, Synced};
 use bindery_core::{ClaimKey, Declared, Engine, Timestamp};
 use bindery_kube::{ApiPort, Events, Template, decode};
+use bindery_policy::Chain;
 use bindery_store::{Delivery, Kind, Object, Store};
 use serde_json::Value;
 
@@ -47,12 +48,17 @@ pub(crate) struct End {
 }
 
 impl<'a> Execution<'a> {
-    /// Prepares a case on a server that has its objects. `engine` decides.
+    /// Prepares a case on a server that has its objects. `engine` decides, with these policies.
     ///
     /// # Errors
     ///
     /// The server cannot be read.
-    pub(crate) async fn new(case: &Case, engine: Arc<dyn Engine>, server: Server<'a>) -> Result<Self> {
+    pub(crate) async fn new(
+        case: &Case,
+        engine: Arc<dyn Engine>,
+        policies: &Arc<Chain>,
+        server: Server<'a>,
+    ) -> Result<Self> {
         let client = server.client();
         // The port logs events. None is sent to the API server.
         let (events, _) = Events::new(client.clone());
@@ -60,7 +66,7 @@ impl<'a> Execution<'a> {
             store: Arc::new(Store::new()),
             port: CasePort::new(ApiPort::new(client, Arc::new(|| NOW), events)),
             engine,
-            configuration: configuration(case, &server),
+            configuration: configuration(case, policies, &server),
             settings: Settings::default(),
             journal: None,
         });
@@ -251,7 +257,7 @@ impl Case {
 }
 
 /// The configuration of the case's binder.
-fn configuration(case: &Case, server: &Server<'_>) -> Configuration<Template> {
+fn configuration(case: &Case, policies: &Arc<Chain>, server: &Server<'_>) -> Configuration<Template> {
     let plugin =
         MockPlugin::new(case, server.disk()).map(|plugin| Arc::new(plugin) as Arc<dyn Plugin<Template>>);
     Configuration {
@@ -259,7 +265,7 @@ fn configuration(case: &Case, server: &Server<'_>) -> Configuration<Template> {
         migrations: migrations(case),
         dynamic_provisioning: true,
         offer_again: false,
-        policies: Arc::default(),
+        policies: Arc::clone(policies),
     }
 }
 

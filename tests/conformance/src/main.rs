@@ -15,6 +15,8 @@ use bindery_conformance::{CaseResult, Cluster, Engines, Refusal, run, run_on};
 use bindery_core::Engine;
 use bindery_engine::DefaultEngine;
 use bindery_host::{Host, Limits, Options};
+use bindery_kit::{AllowsAll, policy};
+use bindery_policy::Chain;
 use clap::{Parser, ValueEnum};
 
 /// Runs recorded cases of upstream's controller through the real binder, on the simulator or on a real API
@@ -39,6 +41,9 @@ struct Arguments {
     /// How many real API servers share the cases. Most of the time is spent waiting for retries.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
     clusters: u8,
+    /// Load a policy that judges every volume and allows it. No case may end in another way.
+    #[arg(long)]
+    allow_all: bool,
     /// Print the whole trace of each failing case.
     #[arg(short, long)]
     verbose: bool,
@@ -217,8 +222,10 @@ fn engines(arguments: &Arguments) -> Result<Engines> {
         .with_context(|| format!("cannot load the engine {}", arguments.component.display()))?;
     let (native, component): (Arc<dyn Engine>, Arc<dyn Engine>) =
         (Arc::new(DefaultEngine), Arc::new(component));
+    let policies = arguments.allow_all.then(|| policy("allow-all", AllowsAll));
+    let policies = Arc::new(Chain::new(policies.into_iter().collect()));
     Ok(match arguments.engine {
-        Which::Native => Engines { leader: native, follower: component },
-        Which::Component => Engines { leader: component, follower: native },
+        Which::Native => Engines { leader: native, follower: component, policies },
+        Which::Component => Engines { leader: component, follower: native, policies },
     })
 }

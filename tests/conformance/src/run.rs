@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use bindery_core::Engine;
+use bindery_policy::Chain;
 
 use crate::case::Case;
 use crate::cluster::{Cluster, Refusal, Setup};
@@ -17,12 +18,14 @@ use crate::server::Server;
 /// being deleted.
 const FINALIZER_TOO_LATE: &str = "no new finalizers can be added if the object is being deleted";
 
-/// The engine that decides and the one that replays.
+/// The engine that decides and the one that replays, and their policies.
 pub struct Engines {
     /// Decides.
     pub leader: Arc<dyn Engine>,
     /// Decides again from the same answers, and must agree.
     pub follower: Arc<dyn Engine>,
+    /// Asked about each volume that a claim could newly get.
+    pub policies: Arc<Chain>,
 }
 
 /// The result of a case: its problems, none if it passed.
@@ -105,7 +108,7 @@ struct Run {
 
 async fn run_case(case: &Case, engines: &Engines, server: Server<'_>) -> anyhow::Result<Run> {
     let engine = Arc::new(ComparedEngines::new(Arc::clone(&engines.leader), Arc::clone(&engines.follower)));
-    let mut execution = Execution::new(case, engine.clone(), server).await?;
+    let mut execution = Execution::new(case, engine.clone(), &engines.policies, server).await?;
     let failure = execution.call().await?;
     Ok(Run { end: execution.end().await?, failure, disagreements: engine.take_disagreements() })
 }

@@ -46,7 +46,7 @@ pub use environment::NoEnvironment;
 pub use files::allow_files;
 pub use logged::Logged;
 #[cfg(feature = "policy")]
-pub use matchers::{APP, AtMostTwice, Blocking, Fails, Fewest, Larger, SameZone, ZONE, policy};
+pub use matchers::{APP, AllowsAll, AtMostTwice, Blocking, Fails, Fewest, Larger, SameZone, ZONE, policy};
 pub use memory::{peak_kib, resident_kib};
 pub use objects::{claim, class, gib, plugin, volume};
 pub use percentiles::percentiles;

@@ -36,7 +36,7 @@ impl SiblingCounts {
         counts
     }
 
-    /// Replaces what a claim adds. Returns what it added and adds no more, and the reverse.
+    /// Replaces the shares of a claim. Returns those that were added or removed.
     fn replace(&mut self, claim: &ClaimKey, shares: Vec<Share>) -> Vec<Share> {
         let before = self.shares.remove(claim).unwrap_or_default();
         for Share { siblings, value } in &before {
