@@ -105,7 +105,7 @@ fn scenarios_without_disturbance_break_no_law() {
 
 #[test]
 fn a_run_depends_on_its_script_alone() {
-    for (scenario, first) in &*UNDISTURBED {
+    for (scenario, first) in UNDISTURBED.iter().filter(|(scenario, _)| !scenario.has_policies()) {
         let second = undisturbed(scenario).expect("it broke no law the first time");
         let differs = first.points.iter().zip(&second.points).position(|(one, other)| one != other);
         assert_eq!(differs, None, "{}: a point is another one the second time", scenario.name);

@@ -8,6 +8,7 @@ use bindery_core::Version;
 use bindery_engine::DefaultEngine;
 use bindery_kube::watch::{self, WatchLimits};
 use bindery_kube::{ApiClient, ApiPort, Clock, Elector, Events, ForeignWriterMark, LeaseSettings, Template};
+use bindery_policy::Chain;
 use bindery_store::{Kind, Store};
 use tokio::sync::{Notify, watch as channel};
 use tokio::task::JoinHandle;
@@ -36,7 +37,13 @@ pub(crate) struct Replica {
 
 impl Replica {
     /// Starts a replica. Each start has an identity of its own.
-    pub(crate) fn start(network: &Network, assets: &Assets, identity: String, began: Instant) -> Self {
+    pub(crate) fn start(
+        network: &Network,
+        assets: &Assets,
+        policies: &Arc<Chain>,
+        identity: String,
+        began: Instant,
+    ) -> Self {
         let client = ApiClient::from(network.client());
         let (events, worker) = Events::new(client.clone());
         let clock: Clock =
@@ -51,9 +58,13 @@ impl Replica {
         };
         let binder = Arc::new(Binder::new(Parts {
             store: Arc::new(Store::new()),
-            port: ApiPort::new(client.clone(), clock.clone(), events.clone()),
+            port: ApiPort::new(client.clone(), clock.clone(), events.clone()).declaring(policies.declared()),
             engine: Arc::new(DefaultEngine),
-            configuration: Configuration { plugins: Arc::new(plugins), ..Configuration::default() },
+            configuration: Configuration {
+                plugins: Arc::new(plugins),
+                policies: Arc::clone(policies),
+                ..Configuration::default()
+            },
             settings: Settings {
                 mode: network.mode,
                 shutdown_grace: settings.grace(),

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bindery_policy::Chain;
 use bindery_sim::Sim;
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -97,7 +98,12 @@ async fn disturbed(
     let (timeline, crashes) = Timeline::new(scenario.broken_by_user, perturbations);
     let timeline = Arc::new(timeline);
     let assets = Assets::new(&timeline);
-    let cluster = Cluster { assets: assets.clone(), timeline: Arc::clone(&timeline), began: Instant::now() };
+    let cluster = Cluster {
+        assets: assets.clone(),
+        timeline: Arc::clone(&timeline),
+        policies: Arc::new((scenario.policies)()),
+        began: Instant::now(),
+    };
     let replicas = tokio::spawn(cluster.clone().keep_replicas(crashes));
     let is_restored = restores(perturbations);
     let user = User::new(&assets, &timeline);
@@ -160,6 +166,7 @@ fn end(sim: &Sim) -> BTreeMap<String, usize> {
 struct Cluster {
     timeline: Arc<Timeline>,
     assets: Assets,
+    policies: Arc<Chain>,
     began: Instant,
 }
 
@@ -171,7 +178,8 @@ impl Cluster {
             let mode = self.timeline.start(replica);
             let network = Network { replica, mode, timeline: Arc::clone(&self.timeline) };
             starts += 1;
-            Some(Replica::start(&network, &self.assets, format!("replica-{replica}-{starts}"), self.began))
+            let identity = format!("replica-{replica}-{starts}");
+            Some(Replica::start(&network, &self.assets, &self.policies, identity, self.began))
         };
         let mut replicas: [Option<Replica>; REPLICAS] = [None, None];
         for (replica, running) in replicas.iter_mut().enumerate() {

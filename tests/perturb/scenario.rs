@@ -2,6 +2,7 @@
 
 use bindery_invariants::Rule;
 use bindery_kit::json::{claim, class, volume};
+use bindery_policy::Chain;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
@@ -19,9 +20,17 @@ pub(crate) struct Scenario {
     pub(crate) act: fn(&User) -> BoxFuture<'_, ()>,
     /// Rules that the user breaks.
     pub(crate) broken_by_user: &'static [Rule],
+    /// The policies of both replicas.
+    pub(crate) policies: fn() -> Chain,
 }
 
 impl Scenario {
+    /// Whether policies are asked, on threads whose answers come in any order.
+    pub(crate) fn has_policies(&self) -> bool {
+        let chain = (self.policies)();
+        !chain.is_empty() || !chain.reclaimers().is_empty()
+    }
+
     /// Whether the end depends on what comes first.
     pub(crate) fn is_race(&self) -> bool {
         RACES.contains(&self.name)
@@ -29,16 +38,20 @@ impl Scenario {
 }
 
 macro_rules! scenarios {
-    ($($name:literal, $broken:expr, |$user:ident| $act:block)*) => {
+    ($($name:literal, $broken:expr, $(with $policies:ident,)? |$user:ident| $act:block)*) => {
         pub(super) const SCENARIOS: &[super::Scenario] = &[$(super::Scenario {
             name: $name,
             act: |$user| Box::pin(async move { $act }),
             broken_by_user: $broken,
+            policies: scenarios!(@policies $($policies)?),
         }),*];
     };
+    (@policies) => { bindery_policy::Chain::default };
+    (@policies $policies:ident) => { $policies };
 }
 
 mod binding;
+mod policies;
 mod provisioning;
 mod reclaiming;
 mod repairing;
@@ -52,6 +65,7 @@ pub(crate) fn all() -> Vec<&'static Scenario> {
         provisioning::SCENARIOS,
         repairing::SCENARIOS,
         switching::SCENARIOS,
+        policies::SCENARIOS,
     ];
     parts.into_iter().flatten().collect()
 }

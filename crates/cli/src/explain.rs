@@ -36,7 +36,7 @@ use crate::policies::{PolicyArguments, Purpose};
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The object: `pvc NAME` or `pv NAME`, also `pvc/NAME` or `pv/NAME`.
-    #[arg(value_name = "TYPE NAME", required = true, num_args = 1..=2)]
+    #[arg(value_name = "TYPE NAME", required = true, num_args = 1..)]
     object: Vec<String>,
     /// Namespace of the claim. By default that of the context, and `default` with `--filename`.
     #[arg(short, long, value_parser = load::namespace)]
@@ -100,7 +100,7 @@ fn resource_and_name(words: &[String]) -> Result<(Resource, &str)> {
     let (kind, name) = match words {
         [word] => word.split_once('/').unwrap_or((word, "")),
         [kind, name] => (kind.as_str(), name.as_str()),
-        _ => ("", ""),
+        _ => bail!("{} words are given; give pvc NAME or pv NAME, and -f before each file", words.len()),
     };
     let resource = match kind.to_ascii_lowercase().trim_end_matches('s') {
         "pvc" | "persistentvolumeclaim" => Resource::Claim,

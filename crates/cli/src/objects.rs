@@ -61,6 +61,14 @@ impl Resource {
         (served != version).then_some(served)
     }
 
+    /// The kind that an object of another kind probably means: one in the plural, or in other letters.
+    pub(crate) fn meant(object: &Value) -> Option<&'static str> {
+        let plain = |kind: &str| kind.to_ascii_lowercase().trim_end_matches('s').to_owned();
+        let (version, kind) = (object["apiVersion"].as_str()?, plain(object["kind"].as_str()?));
+        let mut all = Self::ALL.into_iter().map(Self::names);
+        all.find(|(v, k, _)| *v == version && plain(k) == kind).map(|(_, kind, _)| kind)
+    }
+
     /// The path of its collection, in a namespace if its objects have one.
     pub(crate) fn collection(self, namespace: &str) -> String {
         self.names().2.replace("{}", namespace)

@@ -396,6 +396,6 @@ fn objects_that_no_decision_depends_on_are_ignored_with_a_note() {
     let manifests = list(&[service.clone(), service, claim("c", json!({}))]).to_string();
     let ended = Home::new().bindery_with(&["plan", "-f", "-"], &manifests);
     assert_eq!(ended.status, 0);
-    assert_eq!(ended.stderr, "note: 2 x v1 Service left out: nothing that is decided here depends on it\n");
+    assert_eq!(ended.stderr, "note: 2 x v1 Service left out: no volume or claim depends on it\n");
     assert_eq!(table(""), "There are no claims, and no volumes to reclaim.\n");
 }

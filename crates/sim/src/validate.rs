@@ -93,9 +93,9 @@ pub(crate) fn warnings(resource: &Resource, value: &Value) -> Vec<String> {
     match resource.kind {
         VOLUME => volume::warnings(value),
         CLAIM => claim::warnings(value),
-        STATEFUL_SET => vec!["the simulator makes the claims of this StatefulSet, and no pods".to_owned()],
+        STATEFUL_SET => vec!["the claims of this StatefulSet are created here, and no pods".to_owned()],
         kind if resource.not_run => {
-            vec![format!("the simulator stores this {kind}, and nothing runs it")]
+            vec![format!("this {kind} is stored here, and nothing runs it")]
         }
         _ => Vec::new(),
     }

@@ -92,7 +92,7 @@ async fn kubectl_is_answered_about_rights_the_cluster_and_metrics() {
         ("auth can-i --list", "*.*"),
         ("cluster-info", "is running at http://127.0.0.1"),
         ("top pods", "Metrics API not available"),
-        ("create deployment web --image=web", "the simulator stores this Deployment, and nothing runs it"),
+        ("create deployment web --image=web", "this Deployment is stored here, and nothing runs it"),
     ] {
         let output = server.kubectl(command).await;
         assert!(output.contains(answer), "{command}: {output}");

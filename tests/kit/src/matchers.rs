@@ -27,8 +27,11 @@ pub fn policy(name: &str, matcher: impl Matcher + 'static) -> Policy {
     }
 }
 
-fn metadata(scores: bool) -> &'static Metadata {
-    let metadata = Metadata {
+/// Without and with scores.
+static METADATA: LazyLock<[Metadata; 2]> = LazyLock::new(|| [false, true].map(metadata));
+
+fn metadata(scores: bool) -> Metadata {
+    Metadata {
         name: "native".into(),
         version: "1.0.0".into(),
         description: "A matcher of these tests.".into(),
@@ -41,8 +44,7 @@ fn metadata(scores: bool) -> &'static Metadata {
         ],
         scores,
         settings_schema: "{}".to_owned(),
-    };
-    Box::leak(Box::new(metadata))
+    }
 }
 
 /// Implements a matcher by its two functions.
@@ -50,7 +52,7 @@ macro_rules! matcher {
     ($type:ty, $scores:expr, narrow: $narrow:expr, judge: $judge:expr) => {
         impl Matcher for $type {
             fn metadata(&self) -> &Metadata {
-                metadata($scores)
+                &METADATA[usize::from($scores)]
             }
             fn digest(&self) -> &str {
                 stringify!($type)
@@ -189,7 +191,7 @@ static FEWEST: LazyLock<Metadata> = LazyLock::new(|| Metadata {
     columns: Vec::new(),
     spread: Some(Spread { by: VolumeFact::Label(ZONE.into()), among: vec![ClaimFact::Label(APP.into())] }),
     reasons: vec![Reason { name: "too-many".into(), text: "its zone has enough".into() }],
-    ..metadata(true).clone()
+    ..metadata(true)
 });
 
 impl Matcher for Fewest {

@@ -1,6 +1,6 @@
 //! Native reclaimers, and the rules that load them.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use bindery_core::ClaimFact;
 use bindery_policy::{
@@ -33,21 +33,21 @@ pub fn keeps_labelled() -> ByLabel {
     ByLabel(|label| Ok(if label == Some(Some("true")) { Wish::Keep } else { Wish::ByPolicy }))
 }
 
+static METADATA: LazyLock<Metadata> = LazyLock::new(|| Metadata {
+    name: "native".into(),
+    version: "1.0.0".into(),
+    description: "A reclaimer of these tests.".into(),
+    claim_facts: vec![ClaimFact::Label(KEEP.into())],
+    columns: Vec::new(),
+    spread: None,
+    reasons: vec![Reason { name: "said".into(), text: "the label of its claim is {claim.0}".into() }],
+    scores: false,
+    settings_schema: "{}".to_owned(),
+});
+
 impl Reclaimer for ByLabel {
     fn metadata(&self) -> &Metadata {
-        let reason = Reason { name: "said".into(), text: "the label of its claim is {claim.0}".into() };
-        let metadata = Metadata {
-            name: "native".into(),
-            version: "1.0.0".into(),
-            description: "A reclaimer of these tests.".into(),
-            claim_facts: vec![ClaimFact::Label(KEEP.into())],
-            columns: Vec::new(),
-            spread: None,
-            reasons: vec![reason],
-            scores: false,
-            settings_schema: "{}".to_owned(),
-        };
-        Box::leak(Box::new(metadata))
+        &METADATA
     }
 
     fn digest(&self) -> &str {

@@ -24,11 +24,7 @@ pub(super) fn of_claim(planner: &Planner, claim: &Claim, plan: &ClaimPlan) -> Ve
     let sentence = match plan.outcome {
         Outcome::Deleted => return Vec::new(),
         Outcome::Bound if !plan.changed => return Vec::new(),
-        Outcome::Bound => {
-            "Nothing has to change: Bindery binds it when it runs. If the claim stays Pending, see \
-                           whether a replica leads: kubectl -n kube-system get lease bindery."
-                .to_owned()
-        }
+        Outcome::Bound => return will_be_bound(planner, claim),
         Outcome::Provisioning => format!(
             "{} has to create a volume: see its log. Or add a volume {}.",
             plan.provisioner.as_deref().unwrap_or("Its provisioner"),
@@ -52,12 +48,22 @@ pub(super) fn of_claim(planner: &Planner, claim: &Claim, plan: &ClaimPlan) -> Ve
     vec![sentence]
 }
 
+fn will_be_bound(planner: &Planner, claim: &Claim) -> Vec<String> {
+    let (namespace, name) = (&claim.key.namespace, &claim.key.name);
+    let binds = format!(
+        "Nothing has to change: Bindery binds it when it runs. If it stays Pending, its events say why: \
+         kubectl describe pvc {name} -n {namespace}."
+    );
+    let bare = "No policy is asked here: if Bindery serves with policies, name them by --policy.".to_owned();
+    std::iter::once(binds).chain((!planner.has_policies()).then_some(bare)).collect()
+}
+
 fn pending(planner: &Planner, claim: &Claim, plan: &ClaimPlan) -> Vec<String> {
     if let Some(name) = claim.volume_name.as_deref().filter(|name| planner.volume(name).is_none()) {
         return vec![format!("Create volume {name}, or make the claim again without spec.volumeName.")];
     }
     // A volume with one obstacle is one change away.
-    let near = plan.candidates.iter().find_map(remedy);
+    let near = plan.candidates.iter().find_map(|candidate| remedy(planner, candidate));
     let other = match &claim.volume_name {
         Some(_) => {
             "Make the claim again without spec.volumeName: it then gets any volume that fits.".to_owned()
@@ -68,7 +74,7 @@ fn pending(planner: &Planner, claim: &Claim, plan: &ClaimPlan) -> Vec<String> {
 }
 
 /// What would make a volume fit that has one obstacle.
-fn remedy(candidate: &CandidatePlan) -> Option<String> {
+fn remedy(planner: &Planner, candidate: &CandidatePlan) -> Option<String> {
     let [obstacle] = candidate.obstacles.as_slice() else { return None };
     let (volume, offers, asks) = (&candidate.volume, &obstacle.offers, &obstacle.asks);
     Some(match obstacle.reason {
@@ -83,9 +89,12 @@ fn remedy(candidate: &CandidatePlan) -> Option<String> {
         }
         Reason::AccessModesMissing => format!("Ask for {offers} only: volume {volume} fits then."),
         Reason::SelectorDiffers => format!("Label volume {volume} so that {asks} holds."),
-        Reason::ReservedForOther => {
-            format!("Volume {volume} is reserved for {offers}: it fits once its spec.claimRef is cleared.")
-        }
+        // A claimRef with a UID may be that of a bound claim, which would lose its volume and its data.
+        Reason::ReservedForOther if has_uid(planner, volume) => return None,
+        Reason::ReservedForOther => format!(
+            "Volume {volume} is reserved for claim {offers} by name: it fits if that claim does not exist, \
+             and you clear spec.claimRef of the volume."
+        ),
         Reason::Unreadable => format!("Correct volume {volume}: {offers}."),
         Reason::Rejected => {
             let by = candidate.policies.iter().find(|said| !said.allows)?;
@@ -96,6 +105,10 @@ fn remedy(candidate: &CandidatePlan) -> Option<String> {
         }
         Reason::Deleting | Reason::NotAvailable | Reason::InFlight | Reason::WaitsForConsumer => return None,
     })
+}
+
+fn has_uid(planner: &Planner, volume: &str) -> bool {
+    planner.volume(volume).is_some_and(|volume| volume["spec"]["claimRef"]["uid"].is_string())
 }
 
 /// The volume that the claim needs.

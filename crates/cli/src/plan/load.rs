@@ -114,10 +114,13 @@ impl Sorted {
             let version = text("apiVersion");
             bail!("{file}: {}: apiVersion: {version:?} is not served; write {served}", Title(object));
         }
+        if let Some(kind) = Resource::meant(object) {
+            bail!("{file}: {}: kind: {:?} does not exist; write {kind}", Title(object), text("kind"));
+        }
         let why = if expand::makes_unnamed_claims(object) {
             "the names of its pods, and so of their claims, are not known before"
         } else {
-            "nothing that is decided here depends on it"
+            "no volume or claim depends on it"
         };
         let kind = format!("{} {}", text("apiVersion"), text("kind"));
         *self.left_out.entry((kind, why)).or_default() += 1;

@@ -287,8 +287,14 @@ pub(crate) fn volume_plan(planner: &Planner, name: &Text) -> Option<VolumePlan> 
         capacity: volume.capacity.map(|capacity| capacity.to_string()).unwrap_or_default(),
         reclaim_policy: text(&object["spec"]["persistentVolumeReclaimPolicy"]),
         phase: volume.phase.name().to_owned(),
-        fate: fate(&volume, &decided, &text(&object["status"]["message"])),
+        fate: said(&decided).unwrap_or_else(|| fate(&volume, &decided, &text(&object["status"]["message"]))),
     })
+}
+
+/// What a reclaimer says, if it sets the reclaim policy.
+fn said(decided: &Decided) -> Option<String> {
+    let set = events(decided).find(|event| matches!(event.kind, EventKind::ReclaimPolicySet { .. }))?;
+    Some(set.kind.to_string())
 }
 
 fn fate(volume: &Volume, decided: &Decided, message: &str) -> String {

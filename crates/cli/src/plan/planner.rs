@@ -132,6 +132,11 @@ impl Planner {
         bail!("the engine still changes objects after {ROUNDS_MAX} rounds: it never settles")
     }
 
+    /// Whether policies are asked.
+    pub(crate) fn has_policies(&self) -> bool {
+        self.binder.policies().next().is_some()
+    }
+
     /// The binder's view of the cluster.
     pub(crate) fn store(&self) -> &Store {
         self.binder.store()

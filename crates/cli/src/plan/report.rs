@@ -48,7 +48,7 @@ fn claims(plan: &Plan<'_>) -> Vec<Vec<String>> {
             &outcome(&claim),
             &or_empty(&claim.volume),
             claim.capacity.as_deref().unwrap_or_default(),
-            &claim.without_policies.as_ref().map(WithoutPolicies::sentence).unwrap_or_default(),
+            &claim.without_policies.as_ref().map_or_else(|| "the same".to_owned(), WithoutPolicies::sentence),
         ])
     });
     let mut rows: Vec<_> = std::iter::once(row(COLUMNS)).chain(rows).collect();

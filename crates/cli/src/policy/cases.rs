@@ -64,7 +64,7 @@ impl Case {
 
 /// What a policy says in a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", try_from = "Expected")]
 pub(crate) enum Answer {
     /// The settings are refused, with this sentence.
     Refused(String),
@@ -82,9 +82,39 @@ pub(crate) enum Answer {
         /// What the reclaimer says.
         fate: Wish,
         /// The name of its reason; none for `byPolicy`.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
+}
+
+/// An answer as it is written: its fields say which one it is.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Expected {
+    refused: Option<String>,
+    chosen: Option<String>,
+    volumes: Option<BTreeMap<String, Verdict>>,
+    fate: Option<Wish>,
+    reason: Option<String>,
+}
+
+impl TryFrom<Expected> for Answer {
+    type Error = &'static str;
+
+    fn try_from(expected: Expected) -> Result<Self, Self::Error> {
+        match expected {
+            Expected { refused: Some(why), chosen: None, volumes: None, fate: None, reason: None } => {
+                Ok(Self::Refused(why))
+            }
+            Expected { refused: None, chosen, volumes: Some(volumes), fate: None, reason: None } => {
+                Ok(Self::Judged { chosen, volumes })
+            }
+            Expected { refused: None, chosen: None, volumes: None, fate: Some(fate), reason } => {
+                Ok(Self::Reclaimed { fate, reason })
+            }
+            _ => Err("give chosen and volumes, or fate and reason, or refused"),
+        }
+    }
 }
 
 /// What a policy says about a volume.
@@ -130,11 +160,9 @@ impl File {
         let mut cases = Vec::new();
         for yaml::Document { line, content } in documents {
             if !content.is_null() {
-                let case = serde_json::from_value(content);
-                cases.push((
-                    usize::try_from(line)?,
-                    case.with_context(|| format!("{name}: the case at line {line}"))?,
-                ));
+                let case = serde_path_to_error::deserialize(content)
+                    .map_err(|why| anyhow!("{name}: the case at line {line}: {why}"))?;
+                cases.push((usize::try_from(line)?, case));
             }
         }
         Ok(Self { path, text, cases })

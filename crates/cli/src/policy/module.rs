@@ -79,13 +79,17 @@ impl ShippedArgument {
         };
         let path = folder.join(format!("{name}.wasm"));
         if !is_name(name) || !path.is_file() {
-            bail!("{BUILTIN}{name} does not ship in {}: {}", folder.display(), shipped(&folder));
+            bail!(
+                "there is no {BUILTIN}{name} in {}, which has {}; name another folder by --policies",
+                folder.display(),
+                shipped(&folder)
+            );
         }
         Ok(path)
     }
 }
 
-/// What is in the folder of the policies that ship.
+/// The policies in a folder, as text.
 fn shipped(folder: &Path) -> String {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| {
@@ -100,5 +104,5 @@ fn shipped(folder: &Path) -> String {
     });
     let mut names: Vec<String> = names.collect();
     names.sort();
-    if names.is_empty() { "it has none".to_owned() } else { format!("it has {}", names.join(", ")) }
+    if names.is_empty() { "no policy".to_owned() } else { names.join(", ") }
 }

@@ -33,8 +33,13 @@ pub(crate) struct Arguments {
 
 /// Runs `bindery policy test`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let beside = [cases::folder_beside(&arguments.module.path()?)];
-    let files = cases::read(if arguments.cases.is_empty() { &beside } else { &arguments.cases })?;
+    let files = if arguments.cases.is_empty() {
+        let beside = cases::folder_beside(&arguments.module.path()?);
+        let why = "no cases are given, and none are beside the module; name files or folders of cases";
+        cases::read(&[beside]).context(why)?
+    } else {
+        cases::read(&arguments.cases)?
+    };
     let policy = arguments.module.load()?;
     let report = Report::new(Tested::from(&policy), &files)?;
     if arguments.update {

@@ -86,7 +86,8 @@ fn the_nearest_volume_with_one_obstacle_is_what_would_change_a_decision() {
         (
             json!({}),
             json!({"claimRef": {"namespace": "default", "name": "other"}}),
-            "Volume near is reserved for default/other: it fits once its spec.claimRef is cleared.",
+            "Volume near is reserved for claim default/other by name: it fits if that claim does not exist, \
+             and you clear spec.claimRef of the volume.",
         ),
     ] {
         let (in_a, asks) = (json!({"storageClassName": "a"}), asks);

@@ -177,7 +177,7 @@ fn a_wrong_policy_document_is_refused_with_file_field_and_remedy() {
         ),
         (
             with(json!({"spec": {"module": "builtin:same-zon"}})),
-            "bad.yaml, line 1: policy \"p\": builtin:same-zon does not ship in ",
+            "bad.yaml, line 1: policy \"p\": there is no builtin:same-zon in ",
         ),
         (
             with(json!({"spec": {"module": "claim.yaml"}})),
