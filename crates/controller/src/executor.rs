@@ -139,9 +139,9 @@ impl<P: Port> Executor<P> {
             Action::StartOperation(operation) => self.start_operation(request, operation, carried),
             Action::CallPlugin { plugin, operation } => carried.call = Some((plugin.clone(), *operation)),
             write => {
-                let notes = self.notes(write);
+                let (annotations, policy) = self.notes(write);
                 let mut write = to_write(write, &carried.known, template).map_err(SyncError::Unwritable)?;
-                write.annotations = notes;
+                (write.annotations, write.reclaim_policy) = (annotations, policy);
                 let written = self.write(&write).await?;
                 carried.known.wrote(&written);
             }

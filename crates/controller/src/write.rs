@@ -1,8 +1,8 @@
 //! Writes: the actions of a decision that are one request each.
 
 use bindery_core::{
-    Action, ClaimTarget, FINALIZER_EXTERNAL, FINALIZER_IN_TREE, FinalizerEdit, Text, Version, Volume,
-    VolumeTarget,
+    Action, ClaimTarget, FINALIZER_EXTERNAL, FINALIZER_IN_TREE, FinalizerEdit, ReclaimPolicy, Text, Version,
+    Volume, VolumeTarget,
 };
 use bindery_store::Kind;
 
@@ -21,6 +21,8 @@ pub struct Write<T> {
     pub finalizers: Option<Vec<Text>>,
     /// Further annotations of the volume, which reclaimers need; `None` removes one.
     pub annotations: Vec<(&'static str, Option<Text>)>,
+    /// The volume's own reclaim policy, for an [`Action::UnbindVolume`] after a reclaimer has changed it.
+    pub reclaim_policy: Option<ReclaimPolicy>,
 }
 
 /// The object that an action writes.
@@ -38,7 +40,7 @@ pub enum Target<'a> {
 
 impl<T> From<Action> for Write<T> {
     fn from(action: Action) -> Self {
-        Self { action, template: None, finalizers: None, annotations: Vec::new() }
+        Self { action, template: None, finalizers: None, annotations: Vec::new(), reclaim_policy: None }
     }
 }
 

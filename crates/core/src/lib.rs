@@ -74,7 +74,8 @@ pub const FINALIZER_IN_TREE: &str = "kubernetes.io/pv-controller";
 pub const FINALIZER_EXTERNAL: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 /// Annotation of a volume: what reclaimers read of the claim that it is bound to.
 pub const CLAIM_FACTS: &str = "bindery.dev/claim-facts";
-/// Annotation of a volume: the reclaim policy that it had before a reclaimer set another one.
+/// Annotation of a volume: the reclaim policy that it had before a reclaimer set another one, a space, and
+/// the UID of the claim that was gone then. A person may write `kept` instead.
 pub const RECLAIM_POLICY_BEFORE: &str = "bindery.dev/reclaim-policy-before";
 /// Prefix of the names of in-tree plugins.
 pub const IN_TREE_PREFIX: &str = "kubernetes.io/";

@@ -194,10 +194,17 @@ impl Volume {
         self.attributes_class.as_deref().unwrap_or_default()
     }
 
-    /// The reclaim policy that the volume had before a reclaimer set another one.
+    /// The reclaim policy that the volume had before a reclaimer set another one, since the claim of its
+    /// claimRef is gone.
     pub fn policy_before(&self) -> Option<ReclaimPolicy> {
-        let noted = self.facts.get(&VolumeFact::Annotation(RECLAIM_POLICY_BEFORE.into()))?;
-        Some(ReclaimPolicy::of_name(noted))
+        let (policy, uid) = self.noted_policy()?.split_once(' ')?;
+        let claim = self.claim_ref.as_ref()?.uid.as_ref()?;
+        (*uid == *claim.0).then(|| ReclaimPolicy::of_name(policy))
+    }
+
+    /// The annotation [`RECLAIM_POLICY_BEFORE`], whatever claim it is about.
+    pub fn noted_policy(&self) -> Option<&Text> {
+        self.facts.get(&VolumeFact::Annotation(RECLAIM_POLICY_BEFORE.into()))
     }
 
     /// Whether a CSI driver serves the volume.

@@ -37,6 +37,9 @@ pub(crate) fn of(write: &Write<Template>) -> Result<Outgoing, WriteError> {
     for (key, value) in &write.annotations {
         request.body["metadata"]["annotations"][*key] = value.as_ref().map_or(Value::Null, text);
     }
+    if let Some(policy) = write.reclaim_policy {
+        request.body["spec"]["persistentVolumeReclaimPolicy"] = policy.name().into();
+    }
     Ok(request)
 }
 

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use bindery_core::{CLAIM_FACTS, Claim, ClaimFact, ClaimRef, Class, Lookup, Text, Uid, Volume, VolumeFact};
 use serde::{Deserialize, Serialize};
 
-use crate::view::claim_fact;
 use crate::{Chain, NamespaceLabels, ReclaimRule};
 
 /// The longest note, in bytes, as of any declared annotation. Nothing is known of a claim with more facts.
@@ -21,21 +20,25 @@ const NOTE_BYTES_MAX: usize = 4 << 10;
 pub struct FormerClaim {
     namespace: Text,
     name: Text,
-    facts: BTreeMap<String, Text>,
+    facts: KnownFacts,
 }
+
+/// The facts that are known, by their keys in a note: the value, or `None` where the claim has none.
+type KnownFacts = BTreeMap<String, Option<Text>>;
 
 /// The value of [`CLAIM_FACTS`], in JSON.
 #[derive(Serialize, Deserialize)]
 struct Note {
     /// UID of the claim. A claim of the same name that is created later inherits nothing.
     uid: Text,
-    /// The facts that the claim has, such as `label:tier`.
-    facts: BTreeMap<String, Text>,
+    /// The facts that reclaimers read, such as `label:tier`, also those that the claim does not have: a
+    /// reclaimer that is loaded later may read others.
+    facts: KnownFacts,
 }
 
 impl FormerClaim {
     /// What is known of the claim that the claimRef of a volume names: from the claim itself as it was last
-    /// seen, else from the note on the volume.
+    /// seen, else from the note on the volume. `None` where the claimRef has no UID.
     pub fn of_volume(
         chain: &Chain,
         volume: &Volume,
@@ -44,73 +47,71 @@ impl FormerClaim {
         class: &Lookup<Arc<Class>>,
     ) -> Option<Self> {
         let ClaimRef { namespace, name, uid } = volume.claim_ref.as_ref()?;
-        let noted = noted(volume, uid.as_ref()?);
-        let facts = match claim {
-            None => noted?,
-            Some(claim) => {
-                let mut facts =
-                    facts(chain, claim, &volume.class, namespace_labels, class).unwrap_or_default();
-                // The namespace may be gone with its claims.
-                if !matches!(namespace_labels, Lookup::Found(_)) {
-                    let of_namespace = |key: &String| key.starts_with(NAMESPACE_LABEL);
-                    facts.extend(noted.unwrap_or_default().into_iter().filter(|(key, _)| of_namespace(key)));
-                }
-                facts
-            }
-        };
+        let facts = facts(chain, volume, uid.as_ref()?, claim, namespace_labels, class);
         Some(Self { namespace: namespace.clone(), name: name.clone(), facts })
     }
 
-    /// The value of a fact.
-    pub fn fact(&self, fact: &ClaimFact) -> Option<Text> {
+    /// The value of a fact, `Some(None)` where the claim had none; `None` where that is not known.
+    #[allow(clippy::option_option, reason = "not known is not the same as absent")]
+    pub fn fact(&self, fact: &ClaimFact) -> Option<Option<Text>> {
         match fact {
-            ClaimFact::Namespace => Some(self.namespace.clone()),
-            ClaimFact::Name => Some(self.name.clone()),
+            ClaimFact::Namespace => Some(Some(self.namespace.clone())),
+            ClaimFact::Name => Some(Some(self.name.clone())),
             _ => self.facts.get(&key(fact)).cloned(),
         }
     }
 }
 
 impl Chain {
-    /// What is to be noted of a bound claim on its volume of that class; `None` where reclaimers read nothing
-    /// of it.
+    /// What is to be noted of a bound claim on its volume; `None` where reclaimers read nothing of it.
     pub fn note(
         &self,
         claim: &Claim,
-        class_name: &str,
+        volume: &Volume,
         namespace: &NamespaceLabels,
         class: &Lookup<Arc<Class>>,
     ) -> Option<Text> {
-        let (uid, facts) = (claim.uid.0.clone(), facts(self, claim, class_name, namespace, class)?);
-        let note = serde_json::to_string(&Note { uid, facts }).ok()?;
+        let facts = facts(self, volume, &claim.uid, Some(claim), namespace, class);
+        if facts.is_empty() {
+            return None;
+        }
+        let note = serde_json::to_string(&Note { uid: claim.uid.0.clone(), facts }).ok()?;
         (note.len() <= NOTE_BYTES_MAX).then(|| note.into())
     }
 }
 
-/// The facts that a claim has, of those that reclaimers of volumes of that class read; `None` where they read
-/// nothing.
+/// What is known of the facts that reclaimers of the volume read. A namespace or class that the cache does
+/// not have any more may be gone before its claims, so what was noted of it stays.
 fn facts(
     chain: &Chain,
-    claim: &Claim,
-    class_name: &str,
+    volume: &Volume,
+    uid: &Uid,
+    claim: Option<&Claim>,
     namespace: &NamespaceLabels,
     class: &Lookup<Arc<Class>>,
-) -> Option<BTreeMap<String, Text>> {
-    let rules = chain.reclaimers().iter().filter(|rule| rule.matches.has_class(class_name));
+) -> KnownFacts {
+    let noted = noted(volume, uid).unwrap_or_default();
+    let known = |fact: &ClaimFact| match (fact, namespace, class) {
+        (ClaimFact::NamespaceLabel(key), Lookup::Found(labels), _) => Some(labels.get(key).cloned()),
+        (ClaimFact::ClassParameter(_), _, Lookup::Found(class)) => Some(class.parameters.get(fact).cloned()),
+        (ClaimFact::ClassParameter(_), ..) if volume.class.is_empty() => Some(None),
+        (ClaimFact::NamespaceLabel(_) | ClaimFact::ClassParameter(_), ..) => noted.get(&key(fact)).cloned(),
+        _ => match claim {
+            Some(claim) => Some(claim.fact(fact).cloned()),
+            None => noted.get(&key(fact)).cloned(),
+        },
+    };
+    let rules = chain.reclaimers().iter().filter(|rule| rule.matches.has_class(&volume.class));
     let read: BTreeSet<ClaimFact> = rules.flat_map(ReclaimRule::claim_facts).collect();
-    let value = |fact: &ClaimFact| Some((key(fact), claim_fact(fact, claim, namespace, class)?));
-    (!read.is_empty()).then(|| read.iter().filter_map(value).collect())
+    read.iter().filter_map(|fact| Some((key(fact), known(fact)?))).collect()
 }
 
 /// The facts that are noted on a volume of the claim of that UID.
-fn noted(volume: &Volume, uid: &Uid) -> Option<BTreeMap<String, Text>> {
+fn noted(volume: &Volume, uid: &Uid) -> Option<KnownFacts> {
     let note = volume.facts.get(&VolumeFact::Annotation(CLAIM_FACTS.into()))?;
     let note: Note = serde_json::from_str(note).ok()?;
     (note.uid == uid.0).then_some(note.facts)
 }
-
-/// What the keys of labels of namespaces begin with.
-const NAMESPACE_LABEL: &str = "namespaceLabel:";
 
 /// The key of a fact in a note.
 fn key(fact: &ClaimFact) -> String {
@@ -119,7 +120,7 @@ fn key(fact: &ClaimFact) -> String {
         ClaimFact::Name => "name".to_owned(),
         ClaimFact::Label(key) => format!("label:{key}"),
         ClaimFact::Annotation(key) => format!("annotation:{key}"),
-        ClaimFact::NamespaceLabel(key) => format!("{NAMESPACE_LABEL}{key}"),
+        ClaimFact::NamespaceLabel(key) => format!("namespaceLabel:{key}"),
         ClaimFact::ClassParameter(name) => format!("classParameter:{name}"),
         ClaimFact::OwnerName => "ownerName".to_owned(),
         ClaimFact::OwnerOrdinal => "ownerOrdinal".to_owned(),

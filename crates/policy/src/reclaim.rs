@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bindery_core::{
-    Answer, ClaimFact, Cluster, Fate, Quantity, Question, ReclaimPolicy, ReclaimVerdict, Stop, Text,
-    Timestamp, Volume, VolumeFact, VolumeIndex, VolumePhase,
+    Answer, ClaimFact, Cluster, Fate, Quantity, Question, ReclaimPolicy, ReclaimVerdict, Requirement, Stop,
+    Text, Timestamp, Volume, VolumeFact, VolumeIndex, VolumePhase,
 };
 use serde::{Deserialize, Serialize};
 
@@ -50,8 +50,8 @@ pub struct Released {
     pub capacity: Quantity,
     /// The declared columns, in the order of [`Metadata::columns`]; `None` where the volume has none.
     pub columns: Vec<Option<Text>>,
-    /// The declared facts of its claim, in the order of [`Metadata::claim_facts`]; `None` where nothing is
-    /// known of the claim.
+    /// The declared facts of its claim, in the order of [`Metadata::claim_facts`]; `None` where not all are
+    /// known.
     pub claim: Option<Vec<Option<Text>>>,
 }
 
@@ -93,6 +93,10 @@ pub enum Allowed {
     /// To offer a volume again with its data.
     OfferAgain,
 }
+
+/// The value of [`RECLAIM_POLICY_BEFORE`](bindery_core::RECLAIM_POLICY_BEFORE) by which a person takes a
+/// volume with reclaim policy `Retain` from all reclaimers.
+const KEPT: &str = "kept";
 
 /// A reclaimer with the document that loads it.
 pub struct ReclaimRule {
@@ -143,8 +147,8 @@ impl Chain {
     /// What becomes of a volume whose claim is gone: what the first reclaimer says that does not leave it to
     /// the reclaim policy. `last` is the claim as it was last seen, where that is known.
     ///
-    /// Where a person has set another reclaim policy since a reclaimer kept the volume, the person has
-    /// decided.
+    /// Where a person has set another reclaim policy since a reclaimer changed it, or has annotated the
+    /// volume as kept, the person has decided.
     ///
     /// # Errors
     ///
@@ -157,11 +161,16 @@ impl Chain {
         now: Timestamp,
         rounds: &mut Rounds,
     ) -> Result<Reclaimed, Stop> {
-        if volume.policy_before().is_some() && volume.policy != ReclaimPolicy::Retain {
+        let by_person = match volume.policy {
+            ReclaimPolicy::Retain => volume.noted_policy().is_some_and(|noted| **noted == *KEPT),
+            _ => volume.policy_before().is_some(),
+        };
+        if by_person {
             return Ok(Reclaimed::default());
         }
         for (place, rule) in self.reclaimers().iter().enumerate() {
-            if !rule.applies(volume, last) {
+            let applies = rule.applies(volume, last);
+            if applies == Some(false) {
                 continue;
             }
             let reclaimer = match &rule.reclaimer {
@@ -183,9 +192,9 @@ impl Chain {
             if judged.wish == Wish::ByPolicy {
                 continue;
             }
-            let (fate, is_allowed) = rule.fate(judged.wish, volume, now);
+            let (fate, is_allowed) = rule.fate(judged.wish, volume, now, applies.is_some());
             if fate == Fate::ByPolicy {
-                return Ok(Reclaimed::default());
+                continue;
             }
             let facts = shown.claim.unwrap_or_default();
             let claim = ClaimView { request: Quantity::ZERO, facts };
@@ -211,49 +220,50 @@ impl ReclaimRule {
         facts
     }
 
-    /// Whether the rule applies to a volume. Where nothing is known of the claim, its labels and those of its
-    /// namespace exclude nothing: a reclaimer only makes a volume safer, unless its document allows more.
-    fn applies(&self, volume: &Volume, last: Option<&FormerClaim>) -> bool {
+    /// Whether the rule applies to a volume; `None` where that depends on facts of the claim that are not
+    /// known.
+    fn applies(&self, volume: &Volume, last: Option<&FormerClaim>) -> Option<bool> {
         let matches = &self.matches;
-        if !matches.has_class(&volume.class) {
-            return false;
-        }
-        let Some(last) = last else { return true };
-        let claim = matches
-            .claim
-            .iter()
-            .all(|needed| needed.matches(last.fact(&ClaimFact::Label(needed.key.clone())).as_deref()));
-        let namespace = matches.namespace.iter().all(|needed| {
-            needed.matches(last.fact(&ClaimFact::NamespaceLabel(needed.key.clone())).as_deref())
-        });
-        claim && namespace
+        let selects = |needed: &Requirement, fact: fn(Text) -> ClaimFact| {
+            last.and_then(|last| last.fact(&fact(needed.key.clone())))
+                .map(|value| needed.matches(value.as_deref()))
+        };
+        let of_claim = matches.claim.iter().map(|needed| selects(needed, ClaimFact::Label));
+        let of_namespace = matches.namespace.iter().map(|needed| selects(needed, ClaimFact::NamespaceLabel));
+        let class = Some(matches.has_class(&volume.class));
+        of_claim.chain(of_namespace).fold(class, |all, one| match (all, one) {
+            (Some(false), _) | (_, Some(false)) => Some(false),
+            (Some(true), one) => one,
+            (None, _) => None,
+        })
     }
 
     /// What a wish makes of a volume, and whether the document allows it. A wish that destroys or shows more
     /// than the volume's own reclaim policy does, and that the document does not allow, counts for nothing.
-    fn fate(&self, wish: Wish, volume: &Volume, now: Timestamp) -> (Fate, bool) {
+    /// So does one of a rule that may not apply.
+    fn fate(&self, wish: Wish, volume: &Volume, now: Timestamp, applies: bool) -> (Fate, bool) {
         let own = volume.policy_before().unwrap_or(volume.policy);
         let (fate, allowed, own) = match wish {
             Wish::ByPolicy => return (Fate::ByPolicy, false),
             Wish::Keep => return (Fate::Keep, false),
             Wish::Delete => (Fate::Delete, Allowed::Delete, own == ReclaimPolicy::Delete),
             Wish::DeleteAfter(seconds) => {
-                (due(volume, seconds, now), Allowed::Delete, own == ReclaimPolicy::Delete)
+                (due(volume, own, seconds, now), Allowed::Delete, own == ReclaimPolicy::Delete)
             }
             Wish::Recycle => (Fate::Recycle, Allowed::Recycle, own == ReclaimPolicy::Recycle),
             Wish::OfferAgain => (Fate::OfferAgain, Allowed::OfferAgain, false),
         };
-        let is_allowed = self.allow.contains(&allowed);
+        let is_allowed = applies && self.allow.contains(&allowed);
         if own || is_allowed { (fate, is_allowed) } else { (Fate::ByPolicy, false) }
     }
 }
 
 /// A volume that is deleted so many seconds after its claim was gone.
-fn due(volume: &Volume, seconds: u64, now: Timestamp) -> Fate {
+fn due(volume: &Volume, own: ReclaimPolicy, seconds: u64, now: Timestamp) -> Fate {
     let since = match volume.phase {
         // A deletion has begun, and failed.
-        VolumePhase::Failed => return Fate::Delete,
-        VolumePhase::Released => {
+        VolumePhase::Failed if own == ReclaimPolicy::Delete => return Fate::Delete,
+        VolumePhase::Released | VolumePhase::Failed => {
             match volume.facts.get(&VolumeFact::PhaseTransition).and_then(|since| since.parse().ok()) {
                 Some(since) => since,
                 // An API server before 1.28 does not say when the claim was gone.
@@ -274,7 +284,7 @@ pub fn shown(metadata: &Metadata, volume: &Volume, last: Option<&FormerClaim>) -
     Released {
         capacity: volume.capacity.unwrap_or_default(),
         columns: metadata.columns.iter().map(|fact| volume.fact(fact)).collect(),
-        claim: last.map(|last| metadata.claim_facts.iter().map(|fact| last.fact(fact)).collect()),
+        claim: last.and_then(|last| metadata.claim_facts.iter().map(|fact| last.fact(fact)).collect()),
     }
 }
 

@@ -207,6 +207,10 @@ fn volume(c: &mut Choices<'_>, name: &str, objects: &Objects) -> Volume {
         ClaimRef { namespace: "d".into(), name: claim.into(), uid }
     });
     let finalizers = [("other", 20), (FINALIZER_IN_TREE, 30), (FINALIZER_EXTERNAL, 15)];
+    let uid = claim_ref.as_ref().and_then(|claim_ref: &ClaimRef| claim_ref.uid.as_ref());
+    let noted_for = uid.map_or("u-earlier", |uid| if c.percent(20) { "u-earlier" } else { &*uid.0 });
+    let noted_policy =
+        some(c, 15, &["Delete", "Recycle", "Retain"]).map(|policy| format!("{policy} {noted_for}").into());
     Volume {
         deleting: c.percent(8),
         labels: some(c, 50, &["a", "b"]).map(|tier| ("tier".into(), tier)).into_iter().collect(),
@@ -247,8 +251,8 @@ fn volume(c: &mut Choices<'_>, name: &str, objects: &Objects) -> Volume {
             VolumePhase::Pending,
             VolumePhase::Unset,
         ]),
-        facts: some(c, 15, &["Delete", "Recycle", "Retain"])
-            .map(|policy| (VolumeFact::Annotation(RECLAIM_POLICY_BEFORE.into()), policy))
+        facts: noted_policy
+            .map(|noted| (VolumeFact::Annotation(RECLAIM_POLICY_BEFORE.into()), noted))
             .into_iter()
             .collect(),
         ..bindery_kit::volume(name)

@@ -96,7 +96,8 @@ async fn a_claim_that_is_labelled_in_its_last_moment_leaves_its_volume() {
     cluster.delete_claim("left").await;
     let kept = cluster.until_volume("kept", is_released_with("Retain")).await;
     let noted = &kept.metadata.annotations.unwrap()["bindery.dev/reclaim-policy-before"];
-    assert_eq!(noted, "Delete");
+    let uid = kept.spec.unwrap().claim_ref.unwrap().uid.unwrap();
+    assert_eq!(*noted, format!("Delete {uid}"));
     let event = cluster.until_event(is_event("kept", "ReclaimPolicySet")).await;
     let message = event.message.unwrap_or_default();
     let expected = "policy keep sets the reclaim policy to \"Retain\": its claim had the label \

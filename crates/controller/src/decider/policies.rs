@@ -160,7 +160,7 @@ impl Policies {
 /// What is to be noted of a claim on its volume for reclaimers; `None` for nothing.
 pub(crate) fn note(chain: &Chain, store: &Store, claim: &Claim, volume: &Volume) -> Option<Text> {
     let namespace = store.namespace_labels(&claim.key.namespace);
-    chain.note(claim, &volume.class, &namespace, &store.class(&volume.class))
+    chain.note(claim, volume, &namespace, &store.class(&volume.class))
 }
 
 /// Gives `read` a claim's surroundings, as the store has them now.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bindery_core::{
     Action, CLAIM_FACTS, Claim, ClaimKey, ClaimTarget, Edit, FinalizerEdit, Lookup, RECLAIM_POLICY_BEFORE,
-    ReclaimPolicy, Source, Text, Volume, VolumeFact, VolumeTarget,
+    ReclaimPolicy, Source, Text, Uid, Volume, VolumeFact, VolumeTarget,
 };
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -57,33 +57,43 @@ impl NoteTimes {
 }
 
 impl<P: Port> Executor<P> {
-    /// The annotations that a write of a volume carries for reclaimers.
-    pub(super) fn notes(&self, action: &Action) -> Vec<Annotation> {
+    /// The annotations that a write of a volume carries for reclaimers, and the reclaim policy that the
+    /// volume gets back.
+    pub(super) fn notes(&self, action: &Action) -> (Vec<Annotation>, Option<ReclaimPolicy>) {
         if self.configuration.policies.reclaimers().is_empty() {
-            return Vec::new();
+            return (Vec::new(), None);
         }
-        match action {
+        let annotations = match action {
             Action::ReserveVolume { volume, claim, .. } => self.notes_of_reservation(volume, claim),
             Action::SetReclaimPolicy { volume, policy } => self.notes_of_policy(volume, *policy),
+            Action::UnbindVolume { volume, .. } => {
+                let volume = self.volume(&volume.name);
+                let policy = volume.as_ref().and_then(|volume| volume.policy_before());
+                return (volume.map(|volume| removed(&volume)).unwrap_or_default(), policy);
+            }
             _ => None,
-        }
-        .unwrap_or_default()
+        };
+        (annotations.unwrap_or_default(), None)
     }
 
     fn notes_of_reservation(&self, volume: &VolumeTarget, claim: &ClaimTarget) -> Option<Vec<Annotation>> {
         let volume = self.volume(&volume.name)?;
         let known = self.claim(&claim.key).filter(|known| known.uid == claim.uid);
         let note = known.and_then(|claim| self.note(&claim, &volume));
-        let facts = (note.is_some() || noted(&volume).is_some()).then_some((CLAIM_FACTS, note));
         // The new claim inherits nothing.
-        let before = volume.policy_before().map(|_| (RECLAIM_POLICY_BEFORE, None));
-        Some(facts.into_iter().chain(before).collect())
+        let mut annotations = removed(&volume);
+        annotations.retain(|(key, _)| *key != CLAIM_FACTS || note.is_none());
+        annotations.extend(note.map(|note| (CLAIM_FACTS, Some(note))));
+        Some(annotations)
     }
 
     fn notes_of_policy(&self, volume: &VolumeTarget, policy: ReclaimPolicy) -> Option<Vec<Annotation>> {
         let volume = self.volume(&volume.name)?;
-        let before = (policy == ReclaimPolicy::Retain).then(|| volume.policy.name().into());
-        let last = self.store.last_claim(volume.claim_ref.as_ref()?);
+        let claim_ref = volume.claim_ref.as_ref()?;
+        let own = volume.policy_before().unwrap_or(volume.policy);
+        let of = |uid: &Uid| format!("{} {uid}", own.name()).into();
+        let before = claim_ref.uid.as_ref().filter(|_| own != policy).map(of);
+        let last = self.store.last_claim(claim_ref);
         let facts = last.map(|claim| (CLAIM_FACTS, self.note(&claim, &volume)));
         Some(facts.into_iter().chain([(RECLAIM_POLICY_BEFORE, before)]).collect())
     }
@@ -134,6 +144,12 @@ impl<P: Port> Executor<P> {
     fn note(&self, claim: &Claim, volume: &Volume) -> Option<Text> {
         note(&self.configuration.policies, &self.store, claim, volume)
     }
+}
+
+/// The annotations for reclaimers that a volume has, to be removed.
+fn removed(volume: &Volume) -> Vec<Annotation> {
+    let facts = noted(volume).map(|_| (CLAIM_FACTS, None));
+    facts.into_iter().chain(volume.noted_policy().map(|_| (RECLAIM_POLICY_BEFORE, None))).collect()
 }
 
 fn noted(volume: &Volume) -> Option<&Text> {

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use bindery_controller::{Binder, Configuration, Key, Parts, SyncError, Synced};
 use bindery_core::{
-    Action, Claim, ClaimFact, ClaimKey, RECLAIM_POLICY_BEFORE, ReclaimPolicy, Timestamp, Volume, VolumeFact,
-    VolumePhase,
+    Action, CLAIM_FACTS, Claim, ClaimFact, ClaimKey, RECLAIM_POLICY_BEFORE, ReclaimPolicy, Requirement,
+    SelectorOperator, Timestamp, Volume, VolumeFact, VolumePhase,
 };
 use bindery_engine::DefaultEngine;
 use bindery_kit::{ByLabel, KEEP, NOW, keeps_labelled, reclaim_rule};
-use bindery_policy::{Allowed, Chain, PolicyFault, ReclaimRule, Wish};
+use bindery_policy::{Allowed, Chain, Matches, PolicyFault, ReclaimRule, Wish};
 use bindery_store::{Delivery, ObjectKey};
 
 use crate::double::{Double, binder_of, claim, parts, volume};
@@ -69,7 +69,7 @@ async fn a_kept_volume_gets_policy_retain_before_it_is_released() {
 fn kept_for(seconds: u32) -> Volume {
     let mut volume =
         Volume { policy: ReclaimPolicy::Retain, phase: VolumePhase::Released, ..bound("v", "c") };
-    annotated(&mut volume, RECLAIM_POLICY_BEFORE, "Delete");
+    annotated(&mut volume, RECLAIM_POLICY_BEFORE, "Delete uid-c");
     let since = NOW - Timestamp::from(seconds);
     volume.facts.set(VolumeFact::PhaseTransition, Some(since.to_string().into()));
     volume
@@ -215,4 +215,122 @@ async fn a_failing_reclaimer_holds_the_volume_before_it_is_released() {
     let waits = SyncError::Policy { policy: "fails".into(), why: "it trapped: unreachable".to_owned() };
     assert_eq!(sync(&binder, "v").await.result, Err(waits));
     assert_eq!((double.writes(), double.reasons()), (vec![], vec!["PolicyFailed"]));
+}
+
+/// A released volume with reclaim policy Retain, and what is noted of its claim.
+fn released(noted: Option<&str>) -> Volume {
+    let mut volume = Volume { phase: VolumePhase::Released, ..taken("v", "c") };
+    if let Some(facts) = noted {
+        annotated(&mut volume, CLAIM_FACTS, &format!(r#"{{"uid":"uid-c","facts":{{{facts}}}}}"#));
+    }
+    volume
+}
+
+/// The names of the writes of a sync of that volume under these rules, and the volume after them.
+async fn writes(volume: &Volume, rules: Vec<ReclaimRule>) -> (Vec<&'static str>, Volume) {
+    let double = Double::new();
+    double.add_volume(volume);
+    assert_eq!(sync(&binder(&double, rules), "v").await.result, Ok(()));
+    (double.write_names(), double.volume("v"))
+}
+
+/// A rule that applies to claims with the label `keep: scratch`.
+fn of_scratch(wish: fn(Option<Option<&str>>) -> Result<Wish, PolicyFault>) -> ReclaimRule {
+    let scratch = Requirement {
+        key: KEEP.into(),
+        operator: SelectorOperator::In,
+        values: ["scratch".into()].into_iter().collect(),
+    };
+    let matches = Matches { claim: vec![scratch], ..Matches::default() };
+    ReclaimRule { matches, allow: vec![Allowed::Delete], ..reclaim_rule("scratch", ByLabel(wish)) }
+}
+
+#[tokio::test]
+async fn a_rule_that_may_not_apply_only_makes_a_volume_safer() {
+    for (noted, written) in [
+        (None, &[][..]),
+        (Some(r#""label:other":"scratch""#), &[]),
+        (Some(r#""label:keep":null"#), &[]),
+        (Some(r#""label:keep":"scratch""#), &["set reclaim policy"]),
+    ] {
+        let rules = vec![of_scratch(|_| Ok(Wish::Delete))];
+        assert_eq!(writes(&released(noted), rules).await.0, written, "{noted:?}");
+    }
+    let (written, volume) = writes(&bound("v", "c"), vec![of_scratch(|_| Ok(Wish::Keep))]).await;
+    assert_eq!((written[0], volume.policy), ("set reclaim policy", ReclaimPolicy::Retain));
+}
+
+#[tokio::test]
+async fn a_fact_that_a_note_does_not_have_is_not_known() {
+    for (noted, policy) in
+        [(r#""label:tier":"db""#, ReclaimPolicy::Retain), (r#""label:keep":null"#, ReclaimPolicy::Delete)]
+    {
+        let rule = ByLabel(|label| Ok(if label.is_none() { Wish::Keep } else { Wish::ByPolicy }));
+        let volume =
+            Volume { policy: ReclaimPolicy::Delete, phase: VolumePhase::Bound, ..released(Some(noted)) };
+        assert_eq!(writes(&volume, vec![reclaim_rule("keep", rule)]).await.1.policy, policy, "{noted}");
+    }
+}
+
+#[tokio::test]
+async fn a_noted_label_of_a_namespace_outlives_the_namespace() {
+    let in_prod = Requirement {
+        key: "env".into(),
+        operator: SelectorOperator::In,
+        values: ["prod".into()].into_iter().collect(),
+    };
+    let matches = Matches { namespace: vec![in_prod], ..Matches::default() };
+    let rule = ReclaimRule { matches, ..reclaim_rule("keep", keeps_labelled()) };
+    let mut volume = bound("v", "c");
+    let note = r#"{"uid":"uid-c","facts":{"label:keep":"true","namespaceLabel:env":"prod"}}"#;
+    annotated(&mut volume, CLAIM_FACTS, note);
+    let double = Double::new();
+    double.add_volume(&volume);
+    double.add_claim(&pair("c", "v", "true"));
+    assert_eq!(sync(&binder(&double, vec![rule]), "v").await.result, Ok(()));
+    assert_eq!(double.writes(), []);
+}
+
+#[tokio::test]
+async fn what_was_noted_for_an_earlier_claim_counts_no_more() {
+    let keeps = || vec![reclaim_rule("keep", ByLabel(|_| Ok(Wish::Keep)))];
+    let mut reused = bound("v", "c");
+    annotated(&mut reused, RECLAIM_POLICY_BEFORE, "Delete uid-earlier");
+    assert_eq!(writes(&reused, keeps()).await.1.policy, ReclaimPolicy::Retain);
+
+    let mut retained = kept_for(DAY);
+    annotated(&mut retained, RECLAIM_POLICY_BEFORE, "Delete uid-earlier");
+    assert_eq!(writes(&retained, vec![after_a_day()]).await.0, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_volume_that_is_offered_again_gets_its_own_reclaim_policy_back() {
+    let rule = reclaim_rule("offer", ByLabel(|_| Ok(Wish::OfferAgain)));
+    let rule = ReclaimRule { allow: vec![Allowed::OfferAgain], ..rule };
+    let (written, volume) = writes(&kept_for(60), vec![rule]).await;
+    assert_eq!(written, ["unbind volume", "set volume phase"]);
+    assert_eq!((volume.policy, volume.noted_policy()), (ReclaimPolicy::Delete, None));
+}
+
+#[tokio::test]
+async fn a_person_takes_a_volume_from_reclaimers_for_good() {
+    let mut volume = kept_for(DAY);
+    annotated(&mut volume, RECLAIM_POLICY_BEFORE, "kept");
+    let rule = ReclaimRule { allow: vec![Allowed::Delete], ..after_a_day() };
+    assert_eq!(writes(&volume, vec![rule]).await.0, [""; 0]);
+}
+
+#[tokio::test]
+async fn after_an_answer_that_is_not_allowed_the_next_reclaimer_is_asked() {
+    let offers = reclaim_rule("offer", ByLabel(|_| Ok(Wish::OfferAgain)));
+    let keeps = ReclaimRule { order: 1, ..reclaim_rule("keep", ByLabel(|_| Ok(Wish::Keep))) };
+    assert_eq!(writes(&bound("v", "c"), vec![offers, keeps]).await.1.policy, ReclaimPolicy::Retain);
+}
+
+#[tokio::test]
+async fn a_failed_volume_with_policy_retain_stays_until_it_is_due() {
+    let mut failed = Volume { phase: VolumePhase::Failed, ..kept_for(60) };
+    failed.facts.set(VolumeFact::Annotation(RECLAIM_POLICY_BEFORE.into()), None);
+    let rule = ReclaimRule { allow: vec![Allowed::Delete], ..after_a_day() };
+    assert_eq!(writes(&failed, vec![rule]).await.0, [""; 0]);
 }

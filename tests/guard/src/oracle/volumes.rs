@@ -81,7 +81,7 @@ impl Trial<'_> {
         };
         check(new == wanted, "sets another reclaim policy than the reclaimer wants")?;
         let noted = old.facts.get(&VolumeFact::Annotation(RECLAIM_POLICY_BEFORE.into()));
-        let had = noted.is_some_and(|noted| **noted == *format!("{new:?}"));
+        let had = uid_in(old).zip(noted).is_some_and(|(uid, noted)| **noted == *format!("{new:?} {uid}"));
         check(
             new == ReclaimPolicy::Retain || had || reclaim.is_allowed,
             "destroys more than the reclaim policy did",

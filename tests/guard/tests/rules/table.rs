@@ -181,7 +181,9 @@ impl Given {
                     panic!("no sync of a volume: {rest}")
                 };
                 let noted = VolumeFact::Annotation(RECLAIM_POLICY_BEFORE.into());
-                Arc::make_mut(volume).facts.set(noted, Some(rest.into()));
+                let uid = volume.claim_ref.as_ref().and_then(|claim_ref| claim_ref.uid.as_ref());
+                let note = format!("{rest} {}", uid.expect("a claimRef with a UID"));
+                Arc::make_mut(volume).facts.set(noted, Some(note.into()));
                 let volume = Volume::clone(volume);
                 case.exchanges.retain(|exchange| !matches!(exchange.question, Question::Volume(..)));
                 return case.read_volume(volume);

@@ -55,6 +55,7 @@ pub(super) fn change<X>(objects: &Objects<X>, write: &Write<Volume>) -> Result<C
             for (key, value) in &write.annotations {
                 after.facts.set(VolumeFact::Annotation((*key).into()), value.clone());
             }
+            after.policy = write.reclaim_policy.unwrap_or(after.policy);
             // Of finalizers the request has all, as the binder has edited them.
             after.finalizers = write.finalizers.as_ref().unwrap_or(&before.finalizers).clone();
             let adds = after.finalizers.iter().any(|finalizer| !before.finalizers.contains(finalizer));

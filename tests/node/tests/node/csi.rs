@@ -81,8 +81,9 @@ async fn a_volume_that_a_reclaimer_keeps_is_deleted_when_a_person_says_so() {
     objects.delete(&objects.claims, KEPT_CLASS).await;
     let kept = objects.until(&objects.volumes, &name, is_in_phase("Released")).await;
     let uid = kept.uid().unwrap();
-    assert_eq!(kept.annotations()["bindery.dev/reclaim-policy-before"], "Delete");
+    let noted = kept.annotations()["bindery.dev/reclaim-policy-before"].clone();
     let spec = kept.spec.unwrap();
+    assert_eq!(noted, format!("Delete {}", spec.claim_ref.unwrap().uid.unwrap()));
     assert_eq!(spec.persistent_volume_reclaim_policy.as_deref(), Some("Retain"));
     let folder = servers().csi_volume(&spec.csi.unwrap().volume_handle);
     assert!(folder.exists());
