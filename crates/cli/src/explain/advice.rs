@@ -19,7 +19,7 @@ pub(super) fn asks_for(claim: &Claim) -> String {
     parts.join(", ")
 }
 
-/// At most two sentences.
+/// A few sentences.
 pub(super) fn of_claim(planner: &Planner, claim: &Claim, plan: &ClaimPlan) -> Vec<String> {
     let sentence = match plan.outcome {
         Outcome::Deleted => return Vec::new(),
@@ -70,7 +70,12 @@ fn pending(planner: &Planner, claim: &Claim, plan: &ClaimPlan) -> Vec<String> {
         }
         None => format!("Add a volume {}.", that_fits(claim, plan)),
     };
-    near.into_iter().chain([other]).collect()
+    let class = (claim.class.is_none() && plan.storage_class.is_none()).then(|| {
+        "No StorageClass here is the default one: it would serve the claim. To manifests, add the classes of \
+         the cluster: kubectl get sc -o yaml."
+            .to_owned()
+    });
+    near.into_iter().chain([other]).chain(class).collect()
 }
 
 /// What would make a volume fit that has one obstacle.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context as _, Result, anyhow};
 use bindery_controller::Key;
 use bindery_core::ClaimKey;
 use bindery_kube::ApiClient;
@@ -38,7 +38,10 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     async fn claim(&mut self, key: &ClaimKey, with_namespace: bool) -> Result<()> {
-        let claim = self.get(Resource::Claim, &key.namespace, &key.name).await?;
+        let claim = self
+            .get(Resource::Claim, &key.namespace, &key.name)
+            .await
+            .with_context(|| format!("namespace {:?}; --namespace names another one", &*key.namespace))?;
         self.claims.insert(key.clone());
         let volumes = self.list(Resource::Volume, "").await?;
         let classes = self.list(Resource::Class, "").await?;

@@ -23,6 +23,9 @@ pub(super) struct VolumeExplanation {
     /// Since when it is in this phase.
     #[serde(skip_serializing_if = "String::is_empty")]
     since: String,
+    /// Since when it is being deleted.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    deleted_since: String,
     /// The claim that it is for, as `namespace/name`.
     #[serde(skip_serializing_if = "Option::is_none")]
     claim: Option<String>,
@@ -70,6 +73,7 @@ pub(super) async fn explain(
         offers: offers(&volume, &given("/spec/persistentVolumeReclaimPolicy")),
         phase: if phase.is_empty() { VolumePhase::Pending.name().to_owned() } else { phase },
         since: given("/status/lastPhaseTransitionTime"),
+        deleted_since: given("/metadata/deletionTimestamp"),
         claim: claim.map(|claim| claim.to_string()),
         claim_state: claim_state(&planner, &volume),
         decision,
@@ -124,10 +128,13 @@ fn decision(planner: &Planner, name: &Text, phase_before: &str) -> String {
 impl VolumeExplanation {
     /// One screen for people.
     pub(super) fn text(&self) -> String {
-        let since = if self.since.is_empty() { String::new() } else { format!(" since {}", self.since) };
+        let since = |what: &str, time: &str| {
+            if time.is_empty() { String::new() } else { format!("{what} since {time}") }
+        };
+        let phase = since("", &self.since) + &since("; it is being deleted", &self.deleted_since);
         let mut rows = vec![
             ("offers", self.offers.clone()),
-            ("phase", format!("{}{since}", self.phase)),
+            ("phase", format!("{}{phase}", self.phase)),
             ("claim", self.claim_state.clone()),
             ("decision", self.decision.clone()),
         ];
