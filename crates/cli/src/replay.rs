@@ -138,9 +138,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 impl Report {
     fn new(chain: &Chain) -> Self {
-        let is_loaded = !chain.is_empty() || !chain.reclaimers().is_empty();
-        let asked_again =
-            is_loaded.then(|| Answers { loaded: chain.digest().to_owned(), ..Answers::default() });
+        let answers = || Answers { loaded: chain.digest().to_owned(), ..Answers::default() };
+        let asked_again = chain.is_loaded().then(answers);
         Self { asked_again, ..Self::default() }
     }
 

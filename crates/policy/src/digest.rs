@@ -26,6 +26,11 @@ enum Spec<'a> {
 }
 
 impl Chain {
+    /// Whether any policy is loaded.
+    pub fn is_loaded(&self) -> bool {
+        !self.policies().is_empty() || !self.reclaimers().is_empty()
+    }
+
     /// Names the loaded policies in evidence: a SHA-256 over everything that their answers, and what is made
     /// of them, depend on. Chains of one digest decide alike.
     pub fn digest(&self) -> &str {
