@@ -7,7 +7,8 @@ use crate::Key;
 
 /// A sink of decisions. Called on the decision's own task, so it must not block.
 pub trait Journal: Send + Sync {
-    /// A decision was made, and the guard has checked it. `policies` is what the policies that apply have said.
+    /// A decision was made, and the guard has checked it. `policies` is what policies have said; `None` if
+    /// none applies.
     fn decided(
         &self,
         key: &Key,

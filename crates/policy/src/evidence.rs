@@ -131,8 +131,8 @@ impl Rejects {
 }
 
 impl Basis {
-    /// What the policies of a claim have said: about volumes that were allowed or asked for by name, and about
-    /// others.
+    /// What the policies of a claim have said. `first` has the volumes that were allowed or asked for by
+    /// name.
     pub(crate) fn of_claim<'a>(
         applied: &Applied<'_>,
         first: impl Iterator<Item = &'a Arc<Volume>>,

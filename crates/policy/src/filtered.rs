@@ -240,6 +240,10 @@ impl<'a> Filtered<'a> {
 
 impl Cluster for Filtered<'_> {
     fn ask(&mut self, question: Question) -> Result<Answer, Stop> {
+        // Every policy of the claim was skipped.
+        if self.applied.asked.is_empty() {
+            return self.index.ask(question);
+        }
         match question {
             Question::Candidates { query, after, limit } => {
                 Ok(Answer::Page(self.page(&query, after, limit)?))

@@ -62,6 +62,9 @@ impl PolicyEvidence {
 impl AskedAgain {
     fn matcher(&mut self, evidence: &MatcherEvidence, loaded: Option<&Policy>) {
         let (then, answers) = (&evidence.policy, 1 + evidence.volumes.len());
+        if !evidence.is_whole() {
+            return self.not_whole(then);
+        }
         let loaded = loaded.and_then(|policy| Some((policy, policy.matcher.as_ref().ok()?)));
         let now = loaded.map(|(Policy { name, settings, .. }, matcher)| {
             AskedPolicy::new(name, settings, matcher.metadata(), matcher.digest())
@@ -96,6 +99,9 @@ impl AskedAgain {
 
     fn reclaimer(&mut self, evidence: &ReclaimerEvidence, loaded: Option<&ReclaimRule>) {
         let ReclaimerEvidence { policy: then, volume, shown, judged } = evidence;
+        if !evidence.is_whole() {
+            return self.not_whole(then);
+        }
         let loaded = loaded.and_then(|rule| Some((rule, rule.reclaimer.as_ref().ok()?)));
         let now = loaded.map(|(ReclaimRule { name, settings, .. }, reclaimer)| {
             AskedPolicy::new(name, settings, reclaimer.metadata(), reclaimer.digest())
@@ -132,13 +138,23 @@ impl AskedAgain {
         let shown = |it: &AskedPolicy| (it.claim_facts.clone(), it.columns.clone(), it.spread.clone());
         if shown(then) != shown(&now) {
             self.notes.push(format!(
-                "policy {name}: the loaded module declares other facts, columns or spread than the recorded one, \
-                 so it is not asked again"
+                "policy {name}: the loaded module declares other facts, columns or spread than the recorded \
+                 one, so it is not asked again"
             ));
             self.not_asked += answers;
             return None;
         }
         Some(now)
+    }
+
+    /// A policy cannot be shown a record that no policy was shown.
+    fn not_whole(&mut self, policy: &AskedPolicy) {
+        self.compare(
+            policy,
+            None,
+            "a record whose parts do not fit together".to_owned(),
+            "not asked".to_owned(),
+        );
     }
 
     fn compare(&mut self, policy: &AskedPolicy, volume: Option<&Text>, then: String, now: String) {
@@ -148,6 +164,30 @@ impl AskedAgain {
             let (policy, volume) = (policy.name.clone(), volume.cloned());
             self.differences.push(PolicyDifference { policy, volume, then, now });
         }
+    }
+}
+
+impl MatcherEvidence {
+    /// Whether the rows, the verdicts and what is declared fit together. A journal may come from anywhere.
+    fn is_whole(&self) -> bool {
+        let Self { policy, claim, volumes, rows, verdicts, .. } = self;
+        let (count, texts) = (volumes.len(), rows.texts.len());
+        let has_rows =
+            |column: &Vec<u32>| column.len() == count && column.iter().all(|place| *place as usize <= texts);
+        [rows.whole.len(), rows.nanos.len(), verdicts.len()] == [count; 3]
+            && claim.facts.len() == policy.claim_facts.len()
+            && rows.columns.len() == policy.columns.len()
+            && rows.columns.iter().all(has_rows)
+            && rows.spread.len() == policy.spread.as_ref().map_or(0, |_| count)
+    }
+}
+
+impl ReclaimerEvidence {
+    /// As [`MatcherEvidence::is_whole`].
+    fn is_whole(&self) -> bool {
+        let Self { policy, shown, .. } = self;
+        let facts = shown.claim.as_ref().map_or(policy.claim_facts.len(), Vec::len);
+        facts == policy.claim_facts.len() && shown.columns.len() == policy.columns.len()
     }
 }
 

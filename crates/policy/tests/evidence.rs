@@ -137,7 +137,7 @@ fn a_policy_that_was_skipped_is_in_evidence() {
 }
 
 #[test]
-fn evidence_about_many_volumes_begins_with_the_allowed_ones_and_counts_the_rest() {
+fn of_many_volumes_the_allowed_ones_are_first_and_the_rest_is_counted() {
     let zone: Text = "a".into();
     let large = (0..5_000).map(|number| (format!("v{number:04}"), 3, zone.clone()));
     let size = || Chain::new(vec![policy("size", AtMostTwice::judging())]);
@@ -175,6 +175,10 @@ fn the_same_policies_answer_the_same_and_a_changed_row_is_found() {
     size.rows.whole[row] = 1 << 30;
     let again = asked.ask_again(&chain);
     assert_eq!(again.differences, [difference(Some("a3"), "rejected, too-large", "allowed, score 0")]);
+    asked.matchers[1].rows.texts.clear();
+    let again = asked.ask_again(&chain);
+    let broken = "a record whose parts do not fit together";
+    assert_eq!(again.differences, [difference(None, broken, "not asked")]);
 }
 
 #[test]
@@ -185,13 +189,14 @@ fn other_policies_are_told_and_asked_if_they_read_the_same() {
     let narrows = Policy { settings, ..policy("size", Larger { zone: Some("a") }) };
     let other = Chain::new(vec![policy("zone", bindery_kit::Fewest { most: 1, barrier: None }), narrows]);
     let again = asked.ask_again(&other);
+    let (then, now) = (chain.digest(), other.digest());
     assert_eq!(
         again.notes,
         [
-            format!("the loaded policies are {}, and the recorded ones are {}", other.digest(), chain.digest()),
+            format!("the loaded policies are {now}, and the recorded ones are {then}"),
             "policy zone: the loaded module is fewest, and the recorded one is SameZone".to_owned(),
-            "policy zone: the loaded module declares other facts, columns or spread than the recorded one, so \
-             it is not asked again"
+            "policy zone: the loaded module declares other facts, columns or spread than the recorded one, \
+             so it is not asked again"
                 .to_owned(),
             "policy size: the loaded module is Larger, and the recorded one is AtMostTwice".to_owned(),
             r#"policy size: the settings are {"n":1}, and the recorded ones are {}"#.to_owned(),

@@ -49,7 +49,7 @@ fn prefer(fast: u32) -> String {
 }
 
 #[test]
-fn a_journal_with_policies_is_replayed_without_them_and_asks_them_again_with_them() {
+fn a_journal_is_replayed_without_its_policies_and_by_asking_them_again() {
     let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
     let documents = Home::new();
     documents.file("tiers.yaml", prefer(40));

@@ -18,7 +18,7 @@ struct Journaled(Mutex<Vec<(Evidence, Option<PolicyEvidence>)>>);
 
 impl Journal for Journaled {
     fn decided(&self, _: &Key, evidence: Evidence, policies: Option<PolicyEvidence>, _: DecisionOutcome) {
-        self.0.lock().unwrap().push((evidence, policies));
+        self.0.lock().expect("no holder panics").push((evidence, policies));
     }
 }
 
