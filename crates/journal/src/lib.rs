@@ -6,8 +6,9 @@
 //! unfinished record at the end; every record before it stays readable.
 //!
 //! A record holds everything that a decision rests on ([`bindery_core::Evidence`]), so [`replay()`] needs no
-//! cluster and no policy; [`PolicyEvidence::ask_again`] asks the policies too. Replaying with another engine works as long as that engine asks no question that was not
-//! recorded; else the result is [`Replayed::NotReplayable`], never a guess.
+//! cluster and no policy; [`PolicyEvidence::ask_again`] asks the policies too. Replaying with another engine
+//! works as long as that engine asks no question that was not recorded; else the result is
+//! [`Replayed::NotReplayable`], never a guess.
 
 mod file;
 mod replay;
