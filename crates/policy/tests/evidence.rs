@@ -5,12 +5,12 @@
 use std::sync::Arc;
 
 use bindery_core::{
-    Claim, ClaimFact, ClaimKey, Cluster, DecisionLimits, Facts, Query, Requirement, SelectorOperator, Source,
-    Stop, Text, Volume,
+    Claim, ClaimFact, ClaimKey, ClaimRef, Cluster, DecisionLimits, Facts, Query, Requirement,
+    SelectorOperator, Source, Stop, Text, Volume,
 };
 use bindery_kit::{
-    AtMostTwice, Fails, Larger, NoEnvironment, SameZone, ZONE, gib, keeps_labelled, policy, reclaim_rule,
-    volume,
+    AtMostTwice, Fails, Fewest, Larger, NoEnvironment, SameZone, ZONE, gib, keeps_labelled, policy,
+    reclaim_rule, volume,
 };
 use bindery_policy::{
     Allowed, Chain, Filtered, Kept, OnFailure, Otherwise, Policy, PolicyDifference, PolicyEvidence, Rounds,
@@ -129,6 +129,23 @@ fn a_volume_that_the_claim_names_is_in_evidence_as_the_engine_has_read_it() {
 }
 
 #[test]
+fn evidence_has_the_numbers_that_a_policy_was_shown() {
+    let chain = Chain::new(vec![policy("fewest", Fewest { most: 1, barrier: None })]);
+    let (store, sibling) = (sized(&[1]), Claim { key: ClaimKey::new("ns", "sibling"), ..claim() });
+    store.keep_spreads(&chain.declared().spreads);
+    let (namespace, name) = (sibling.key.namespace.clone(), sibling.key.name.clone());
+    let claim_ref = Some(ClaimRef { namespace, name, uid: Some(sibling.uid.clone()) });
+    store.deliver(Delivery::applied(sibling));
+    let labels = [(ZONE.into(), "a".into())].into();
+    store.deliver(Delivery::applied(Volume { labels, claim_ref, ..volume("taken") }));
+    let asked = evidence(&store, &chain, &Kept::default(), everything);
+    let verdicts = vec![("b1", Verdict::Allowed(100)), ("a1", Verdict::Rejected(0))];
+    assert_eq!(judged(&asked), [("fewest", verdicts)]);
+    assert_eq!(asked.matchers[0].rows.spread, [0, 1]);
+    assert_eq!(asked.ask_again(&chain).differences, []);
+}
+
+#[test]
 fn a_policy_that_was_skipped_is_in_evidence() {
     let skipped = Policy { on_failure: OnFailure::Skip, ..policy("fails", Fails) };
     let asked = evidence(&sized(&[1]), &Chain::new(vec![skipped]), &Kept::default(), first_page);
@@ -187,7 +204,7 @@ fn other_policies_are_told_and_asked_if_they_read_the_same() {
     let asked = evidence(&store, &chain, &Kept::default(), first_page);
     let settings = r#"{"n":1}"#.to_owned();
     let narrows = Policy { settings, ..policy("size", Larger { zone: Some("a") }) };
-    let other = Chain::new(vec![policy("zone", bindery_kit::Fewest { most: 1, barrier: None }), narrows]);
+    let other = Chain::new(vec![policy("zone", Fewest { most: 1, barrier: None }), narrows]);
     let again = asked.ask_again(&other);
     let (then, now) = (chain.digest(), other.digest());
     assert_eq!(
