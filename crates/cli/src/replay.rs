@@ -90,6 +90,7 @@ struct Answers {
     same: usize,
     different: usize,
     not_asked: usize,
+    not_recorded: usize,
     /// How the loaded policies are others than the recorded ones.
     notes: BTreeSet<String>,
     differences: Vec<Answered>,
@@ -185,10 +186,11 @@ impl Report {
         for (digest, records) in &self.policies {
             _ = writeln!(text, "{records} records rest on the policies {digest}");
         }
-        if let Some(Answers { same, different, not_asked, .. }) = &self.asked_again {
+        if let Some(Answers { same, different, not_asked, not_recorded, .. }) = &self.asked_again {
             _ = writeln!(
                 text,
-                "answers of policies: {same} the same, {different} different, {not_asked} not asked for again"
+                "answers of policies: {same} the same, {different} different, {not_asked} not asked for again, \
+                 {not_recorded} not recorded"
             );
         }
         let Self { records, same, different, not_replayable, not_decided, digest, .. } = self;
@@ -241,6 +243,7 @@ impl Answers {
         }
         self.same += asked.same;
         self.not_asked += asked.not_asked;
+        self.not_recorded += asked.not_recorded;
         self.different += asked.differences.len();
         for difference in asked.differences {
             let PolicyDifference { policy, volume, then, now } = &difference;

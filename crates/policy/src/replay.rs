@@ -21,6 +21,8 @@ pub struct AskedAgain {
     pub differences: Vec<PolicyDifference>,
     /// Number of answers that could not be asked for.
     pub not_asked: usize,
+    /// Number of volumes whose verdicts are not recorded.
+    pub not_recorded: usize,
     /// How the loaded policies are others than those that were asked, as sentences.
     pub notes: Vec<String>,
 }
@@ -42,7 +44,7 @@ pub struct PolicyDifference {
 impl PolicyEvidence {
     /// Asks the loaded policies again, with the settings that they are loaded with.
     pub fn ask_again(&self, chain: &Chain) -> AskedAgain {
-        let mut asked = AskedAgain::default();
+        let mut asked = AskedAgain { not_recorded: self.volumes_left_out, ..AskedAgain::default() };
         if self.chain != chain.digest() {
             let (then, now) = (&self.chain, chain.digest());
             asked.notes.push(format!("the loaded policies are {now}, and the recorded ones are {then}"));
