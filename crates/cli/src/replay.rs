@@ -189,8 +189,8 @@ impl Report {
         if let Some(Answers { same, different, not_asked, not_recorded, .. }) = &self.asked_again {
             _ = writeln!(
                 text,
-                "answers of policies: {same} the same, {different} different, {not_asked} not asked for again, \
-                 {not_recorded} not recorded"
+                "answers of policies: {same} the same, {different} different, {not_asked} not asked for \
+                 again, {not_recorded} not recorded"
             );
         }
         let Self { records, same, different, not_replayable, not_decided, digest, .. } = self;
