@@ -182,6 +182,7 @@ async fn run_until_stopped(arguments: &Arguments, components: Components) -> Res
     tracing::info!(
         %address,
         engine = arguments.engine.describe(&*components.engine),
+        policies = components.policies.is_loaded().then(|| components.policies.digest()),
         config = arguments.config.as_deref().map(tracing::field::debug),
         "serving"
     );

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod playground {
+    mod journal;
     pub(crate) mod running;
 }
 mod support;
@@ -293,35 +294,6 @@ fn all_examples_can_be_created_at_the_start() {
         );
     }
     playground.stop(Signal::INT);
-}
-
-#[test]
-fn the_journal_of_a_playground_is_replayed_the_same() {
-    let playground = Playground::start(&["--journal", "journal", "--example", "static-binding"]);
-    playground.wait_for("pvc/reports", "Bound");
-    let home = playground.stop(Signal::INT);
-    let replayed = home.bindery(&["replay", "journal"]);
-    assert_eq!(replayed.status, 0, "{replayed:?}");
-    let (told, digest) = replayed.stdout.trim_end().rsplit_once("\ndigest of the last: ").unwrap();
-    assert!(told.ends_with(" 0 different, 0 not replayable, 0 not decided"), "{replayed:?}");
-    let whole = bindery_journal::Reader::open(fs::File::open(home.path().join("journal")).unwrap());
-    let mut whole = whole.unwrap();
-    whole.by_ref().for_each(|record| drop(record.unwrap()));
-    assert_eq!(digest, whole.digest());
-    assert!(!replayed.stdout.starts_with("0 records"), "{replayed:?}");
-    // A journal after a crash: complete records are replayed.
-    let journal = fs::read(home.path().join("journal")).unwrap();
-    fs::write(home.path().join("journal"), &journal[..journal.len() - 1]).unwrap();
-    let cut = home.bindery(&["replay", "journal"]);
-    assert_eq!(cut.status, 2, "{cut:?}");
-    assert!(cut.stdout.contains(" 0 different, ") && !cut.stdout.starts_with("0 records"), "{cut:?}");
-    assert!(cut.stderr.starts_with("error: journal: "), "{cut:?}");
-    fs::write(home.path().join("journal"), "nothing").unwrap();
-    let refused = home.bindery(&["replay", "journal"]);
-    assert_eq!(
-        (refused.status, refused.stderr.as_str()),
-        (2, "error: journal: this is not a decision journal of format 1\n")
-    );
 }
 
 /// Each ends with one sentence and status 2, and leaves no file.

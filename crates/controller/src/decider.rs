@@ -14,7 +14,7 @@ use bindery_core::{
     Action, Answer, Cluster, Decision, DecisionLimits, Engine, EngineFault, Exchange, Lookup, Question,
     Recorder, Request, Source, Stop, Subject, Text,
 };
-use bindery_policy::{Filtered, Reclaims, Rejections, Rests, Rounds};
+use bindery_policy::{Basis, Filtered, Reclaims, Rejections, Rests, Rounds};
 use bindery_store::{Kind, LiveReads, Revision, Store};
 use parking_lot::RwLock;
 
@@ -65,6 +65,8 @@ pub(crate) struct EngineRun {
     pub(crate) rejections: Option<Rejections>,
     /// The numbers of siblings' volumes that policies have read.
     pub(crate) rests: Rests,
+    /// What the policies that apply have said; `None` if none applies, or there is no decision.
+    pub(crate) basis: Option<Basis>,
 }
 
 /// Why a decision cannot be carried out.
@@ -129,13 +131,15 @@ impl<P: Port> Decider<P> {
         if let Subject::SyncClaim(claim) = &request.subject {
             session = session.for_claim(claim.key.clone(), claim.uid.clone());
         }
-        let (mut rejections, mut rests) = (None, Rests::default());
+        let (mut rejections, mut rests, mut basis) = (None, Rests::default(), None);
         let (answer, exchanges) = match (self.policies.claim(request), self.policies.volume(request)) {
             (None, None) => told(engine, request, reads, &mut session),
             (None, Some(volume)) => {
                 let chain = &self.policies.chain;
                 let mut reclaims = Reclaims::new(&mut session, volume, chain, request.now, rounds);
-                told(engine, request, reads, &mut reclaims)
+                let answer = told(engine, request, reads, &mut reclaims);
+                basis = reclaims.into_basis();
+                answer
             }
             (Some(claim), _) => {
                 let (chain, kept) = (&self.policies.chain, &self.policies.kept);
@@ -143,6 +147,7 @@ impl<P: Port> Decider<P> {
                     Ok(Some(mut filtered)) => {
                         let answer = told(engine, request, reads, &mut filtered);
                         rejections = filtered.rejections();
+                        basis = answer.0.is_ok().then(|| filtered.basis());
                         rests = filtered.into_rests();
                         answer
                     }
@@ -153,7 +158,7 @@ impl<P: Port> Decider<P> {
         };
         // The store's lock ends with the session: subscriptions take another lock, and a wake takes both.
         let (since, in_flight) = (session.revision(), session.in_flight());
-        (answer, EngineRun { exchanges, since, in_flight, rejections, rests })
+        (answer, EngineRun { exchanges, since, in_flight, rejections, rests, basis })
     }
 
     /// Reads the answer to a question that the store cannot answer.

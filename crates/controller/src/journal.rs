@@ -1,13 +1,21 @@
 //! Records decisions.
 
 use bindery_core::Evidence;
+use bindery_policy::PolicyEvidence;
 
 use crate::Key;
 
 /// A sink of decisions. Called on the decision's own task, so it must not block.
 pub trait Journal: Send + Sync {
-    /// A decision was made, and the guard has checked it.
-    fn decided(&self, key: &Key, evidence: Evidence, outcome: DecisionOutcome);
+    /// A decision was made, and the guard has checked it. `policies` is what policies have said; `None` if
+    /// none applies.
+    fn decided(
+        &self,
+        key: &Key,
+        evidence: Evidence,
+        policies: Option<PolicyEvidence>,
+        outcome: DecisionOutcome,
+    );
 }
 
 /// Whether a decision was carried out.

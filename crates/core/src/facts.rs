@@ -4,6 +4,7 @@
 //! declares them. A value of more than 4 KiB counts as missing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +53,22 @@ pub enum VolumeFact {
     /// `status.lastPhaseTransitionTime`, in seconds since the epoch. Reclaimers do not see it: the host
     /// computes with it when a volume is due.
     PhaseTransition,
+}
+
+/// As people are told of it.
+impl fmt::Display for VolumeFact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Label(key) => write!(f, "label {key}"),
+            Self::Annotation(key) => write!(f, "annotation {key}"),
+            Self::Topology(key) => write!(f, "the value of {key} that its node affinity requires"),
+            Self::ClassName => f.write_str("the class"),
+            Self::Source => f.write_str("the kind of its source"),
+            Self::Driver => f.write_str("the CSI driver"),
+            Self::ReclaimPolicy => f.write_str("the reclaim policy"),
+            Self::PhaseTransition => f.write_str("the time of the last change of its phase"),
+        }
+    }
 }
 
 /// The values of declared facts that no other field of an object holds. An absent fact has no entry.

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Claim, ClaimFact, Text, Volume, VolumeFact};
 
 /// How volumes are spread, as a matcher declares it: siblings are claims of one namespace with equal facts,
 /// and a row shows how many volumes of siblings have its value of a column.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Spread {
     /// The column.
     pub by: VolumeFact,

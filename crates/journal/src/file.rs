@@ -87,7 +87,7 @@ impl<W: Write> Writer<W> {
     ///
     /// The record is too large, or the sink failed.
     pub fn append(&mut self, record: &Record) -> io::Result<()> {
-        let payload = postcard::to_stdvec(record).map_err(io::Error::other)?;
+        let payload = record.to_bytes().map_err(io::Error::other)?;
         let length = u32::try_from(payload.len()).ok().filter(|length| *length <= RECORD_MAX);
         let length = length.ok_or_else(|| io::Error::other("a record of more than 16 MiB"))?;
         self.chain = next(&self.chain, &payload);
@@ -152,7 +152,7 @@ impl<R: Read> Reader<R> {
         if self.chain != *digest {
             return Err(ReadError::Broken { number });
         }
-        postcard::from_bytes(&payload).map(Some).map_err(|source| ReadError::Undecodable { number, source })
+        Record::from_bytes(&payload).map(Some).map_err(|source| ReadError::Undecodable { number, source })
     }
 }
 

@@ -9,6 +9,7 @@ use bindery_core::{
     Question, Request, Subject, Volume,
 };
 use bindery_journal::{ReadError, Reader, Record, Replayed, Writer, replay};
+use bindery_policy::{PolicyEvidence, Skipped};
 
 /// Asks for one class and decides nothing.
 struct Asking(&'static str);
@@ -49,21 +50,44 @@ fn record(name: &str) -> Record {
     let mut decision = Decision::new(Vec::new(), Outcome::Done);
     decision.requeue_after_ms = Some(1);
     let request = Request { now: 1_700_000_000, subject: Subject::SyncVolume(Arc::new(volume(name))) };
-    Record { evidence: Evidence { engine: "asking".to_owned(), request, exchanges, decision }, refused: None }
+    let evidence = Evidence { engine: "asking".to_owned(), request, exchanges, decision };
+    Record { evidence, refused: None, policies: None }
+}
+
+/// A record of a decision that a policy was skipped for.
+fn with_policies(name: &str) -> Record {
+    let skipped = vec![Skipped { policy: "zone".into(), why: "it trapped".to_owned() }];
+    let (chain, matchers, reclaimers) = ("sha256:0".to_owned(), Vec::new(), Vec::new());
+    let policies = PolicyEvidence { chain, matchers, volumes_left_out: 7, reclaimers, skipped };
+    Record { policies: Some(policies), ..record(name) }
 }
 
 fn journal(names: &[&str]) -> Vec<u8> {
+    journal_of(&names.iter().map(|name| record(name)).collect::<Vec<_>>())
+}
+
+fn journal_of(records: &[Record]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = Writer::create(&mut bytes).unwrap();
-    names.iter().for_each(|name| writer.append(&record(name)).unwrap());
+    records.iter().for_each(|record| writer.append(record).unwrap());
     bytes
 }
 
 #[test]
 fn records_are_read_as_written() {
-    let bytes = journal(&["a", "b"]);
+    let written = [record("a"), with_policies("b"), record("c")];
+    let bytes = journal_of(&written);
     let records: Vec<Record> = Reader::open(bytes.as_slice()).unwrap().map(Result::unwrap).collect();
-    assert_eq!(records, [record("a"), record("b")]);
+    assert_eq!(records, written);
+}
+
+/// The digest that this journal had before records could have what policies said.
+#[test]
+fn a_record_without_policies_is_as_it_was_before_there_were_policies() {
+    assert_eq!(
+        read(&journal(&["a", "b"])).1,
+        "fea71d77fd241860e9eac837872eeeb552d2ad528b4c2095c0d4e4eecc29b5a8"
+    );
 }
 
 #[test]

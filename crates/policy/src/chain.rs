@@ -1,24 +1,27 @@
 //! The policies of a cluster, and what they say about one claim.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bindery_core::{
-    Claim, ClaimFact, Class, Counted, Lookup, Quantity, Query, Requirement, Spread, Stop, Text,
-    Verdict as Told, Volume, VolumeFact,
+    Claim, Class, Counted, Lookup, Quantity, Query, Requirement, Spread, Stop, Text, Verdict as Told, Volume,
+    VolumeFact,
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
+use crate::evidence::Skipped;
 use crate::kept::{Context, Kept, Verdict};
 use crate::rounds::{Judging, Rounds};
 use crate::view::{claim_view, sentence};
-use crate::{Counts, Matcher, PolicyFault, ReclaimRule};
+use crate::{Counts, Matcher, Matches, PolicyFault, ReclaimRule};
 
 /// The loaded policies, in the order in which they are asked: by [`Policy::order`], then by name.
 #[derive(Default)]
 pub struct Chain {
     policies: Vec<Policy>,
     reclaimers: Vec<ReclaimRule>,
+    /// See [`Chain::digest`].
+    pub(crate) digest: OnceLock<String>,
 }
 
 /// A matcher with the document that loads it.
@@ -46,19 +49,8 @@ pub struct Policy {
     pub counts: Counts,
 }
 
-/// The claims that a policy applies to: those that meet every field.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Matches {
-    /// The names of their classes, `""` for none; all if it is empty.
-    pub classes: Vec<Text>,
-    /// Requirements on the labels of their namespace.
-    pub namespace: Vec<Requirement>,
-    /// Requirements on their own labels.
-    pub claim: Vec<Requirement>,
-}
-
 /// What becomes of a claim when a policy that applies to it fails.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum OnFailure {
     /// The claim waits: no bind, no provisioning, no class.
     #[default]
@@ -77,7 +69,7 @@ impl OnFailure {
 }
 
 /// What becomes of a claim if the policy rejects volumes that it could have had.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Otherwise {
     /// Rejected volumes count as if they did not match, as with a selector: a volume may be provisioned.
     #[default]
@@ -209,68 +201,35 @@ impl Chain {
         kept: &Kept,
         failed: &BTreeMap<usize, PolicyFault>,
     ) -> Result<Applied<'_>, Waits> {
-        let mut asked = Vec::new();
+        let (mut asked, mut skipped) = (Vec::new(), Vec::new());
         for (place, policy) in self.policies.iter().enumerate() {
             if !policy.applies(claim, around)? {
                 continue;
             }
             let fault = failed.get(&place).map(ToString::to_string);
-            match (&policy.matcher, fault) {
+            let why = match (&policy.matcher, fault) {
                 (Ok(matcher), None) => {
                     let view = claim_view(matcher.metadata(), claim, around);
                     let (context, counted) =
                         (kept.context(place, view), policy.spread().map(around.siblings));
                     asked.push(Asked { place, policy, matcher, context, counted });
+                    continue;
                 }
-                (Err(why), _) => policy.on_failure.fail(&policy.name, why)?,
-                (Ok(_), Some(why)) => policy.on_failure.fail(&policy.name, &why)?,
-            }
+                (Err(why), _) => why.clone(),
+                (Ok(_), Some(why)) => why,
+            };
+            policy.on_failure.fail(&policy.name, &why)?;
+            skipped.push(Skipped { policy: policy.name.clone(), why });
         }
-        Ok(Applied { asked })
-    }
-}
-
-impl Matches {
-    /// Whether objects of a class can meet it.
-    pub(crate) fn has_class(&self, class: &str) -> bool {
-        self.classes.is_empty() || self.classes.iter().any(|name| **name == *class)
-    }
-}
-
-impl Policy {
-    /// Whether the policy applies to a claim.
-    pub(crate) fn applies(&self, claim: &Claim, around: &Surroundings<'_>) -> Result<bool, Waits> {
-        let matches = &self.matches;
-        if !matches.has_class(claim.class_or_empty()) {
-            return Ok(false);
-        }
-        let label = |key: &Text| claim.facts.get(&ClaimFact::Label(key.clone())).cloned();
-        if !matches.claim.iter().all(|requirement| requirement.matches(label(&requirement.key).as_deref())) {
-            return Ok(false);
-        }
-        if matches.namespace.is_empty() {
-            return Ok(true);
-        }
-        match &around.namespace {
-            Lookup::Found(labels) => Ok(matches
-                .namespace
-                .iter()
-                .all(|needed| needed.matches(labels.get(&needed.key).map(|label| &**label)))),
-            Lookup::Absent => self.unknown(claim, "it is not known yet"),
-            Lookup::Unreadable(why) | Lookup::Failed(why) => self.unknown(claim, why),
-        }
-    }
-
-    fn unknown(&self, claim: &Claim, why: &str) -> Result<bool, Waits> {
-        let namespace = &claim.key.namespace;
-        let why = format!("whether it applies depends on the labels of namespace {namespace}: {why}");
-        Err(Waits { policy: self.name.clone(), why })
+        Ok(Applied { asked, skipped })
     }
 }
 
 /// The policies that apply to one claim.
 pub(crate) struct Applied<'a> {
     pub(crate) asked: Vec<Asked<'a>>,
+    /// Those that have failed, and without which the claim is decided.
+    pub(crate) skipped: Vec<Skipped>,
 }
 
 /// A policy that applies to a claim.

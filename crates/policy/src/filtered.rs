@@ -12,10 +12,11 @@ use bindery_core::{
 };
 
 use crate::chain::{Applied, Judgement};
+use crate::evidence::Rejects;
 use crate::rejections::Counted;
 use crate::rounds::{Judging, Rounds};
 use crate::spread::{Rejected, Rests};
-use crate::{Chain, Kept, Rejections, Surroundings};
+use crate::{Basis, Chain, Kept, Rejections, Surroundings};
 
 /// Stands between the store and the recorder of a decision about a claim.
 ///
@@ -32,6 +33,10 @@ pub struct Filtered<'a> {
     counted: BTreeMap<AccessModes, Counted>,
     /// What policies that spread have rejected.
     rejected: Rejected,
+    /// What policies that judge have rejected, by the last scan of each access-mode set.
+    rejects: BTreeMap<AccessModes, Rejects>,
+    /// The volumes that the engine has asked for a verdict about.
+    named: BTreeMap<Text, Arc<Volume>>,
 }
 
 /// The candidates of one access-mode set.
@@ -74,12 +79,28 @@ impl<'a> Filtered<'a> {
             siblings: &|spread| index.siblings(claim, spread),
         };
         let applied = chain.applied(claim, &around, kept, &rounds.failed)?;
-        if applied.asked.is_empty() {
+        if applied.asked.is_empty() && applied.skipped.is_empty() {
             return Ok(None);
         }
-        let (lists, told) = (BTreeMap::new(), BTreeMap::new());
-        let (counted, rejected) = (BTreeMap::new(), Rejected::new());
-        Ok(Some(Self { index, applied, rounds, lists, told, counted, rejected }))
+        Ok(Some(Self {
+            index,
+            applied,
+            rounds,
+            lists: BTreeMap::new(),
+            told: BTreeMap::new(),
+            counted: BTreeMap::new(),
+            rejected: Rejected::new(),
+            rejects: BTreeMap::new(),
+            named: BTreeMap::new(),
+        }))
+    }
+
+    /// What the policies have said, as far as the answers rest on it.
+    pub fn basis(&self) -> Basis {
+        let rows = self.lists.values().flat_map(|list| &list.rows);
+        let allowed = rows.filter(|row| row.slot != Slot::Withheld).map(|row| &row.volume);
+        let allowed = allowed.filter(|volume| !self.named.contains_key(&volume.name));
+        Basis::of_claim(&self.applied, self.named.values().chain(allowed), self.rejects.values())
     }
 
     /// The numbers of siblings' volumes that the answers rest on.
@@ -126,7 +147,7 @@ impl<'a> Filtered<'a> {
         let (scores, waits, rows_max) = (applied.scores(), applied.waits(), applied.max_candidates());
         let (known, mut found, mut is_complete) = (list.rows.len(), Vec::new(), true);
         let mut judging = Judging::new(applied, self.rounds.batch());
-        let (mut withheld, mut counted) = (Vec::new(), Counted::default());
+        let (mut withheld, mut counted, mut rejects) = (Vec::new(), Counted::default(), Rejects::default());
         // Where rejected volumes hold the claim back, they are looked at too.
         let narrowed = if waits { query.clone() } else { applied.narrowed(query) };
         let at_most = applied.at_most().filter(|_| !waits);
@@ -139,6 +160,7 @@ impl<'a> Filtered<'a> {
             match judgement {
                 Judgement::Rejected(by) => {
                     applied.remember(&by, volume, rejected);
+                    rejects.add(&by, volume);
                     if applied.holds_back(&by) && withheld.len() < NEAREST_MAX {
                         withheld.push(Row::new(volume, Slot::Withheld));
                     }
@@ -159,6 +181,7 @@ impl<'a> Filtered<'a> {
             let work = judging.into_work();
             return Err(self.rounds.stop(work));
         }
+        self.rejects.insert(query.access_set, rejects);
         // Stable: candidates of equal scores stay in ascending (capacity, name).
         found.sort_by_key(|(score, _)| *score);
         list.rows = found.into_iter().map(|(_, row)| row).collect();
@@ -178,16 +201,18 @@ impl<'a> Filtered<'a> {
         let mut rejected: Vec<(Quantity, Text)> = Vec::new();
         for access_set in (self.index as &mut dyn Cluster).access_sets(query.access_set)? {
             let applied = &self.applied;
-            let mut counted = Counted::default();
+            let (mut counted, mut rejects) = (Counted::default(), Rejects::default());
             self.index.scan(&Query { access_set, ..query.clone() }, &mut |volume, _| {
                 let judgement = applied.judgement(volume);
                 counted.add(&judgement);
-                if let Judgement::Rejected(_) = judgement {
+                if let Judgement::Rejected(by) = judgement {
+                    rejects.add(&by, volume);
                     rejected.push((volume.capacity.unwrap_or_default(), volume.name.clone()));
                 }
                 ControlFlow::Continue(())
             });
             self.counted.insert(access_set, counted);
+            self.rejects.insert(access_set, rejects);
         }
         let mut tallies = (self.index as &mut dyn Cluster).tallies(query)?;
         if !rejected.is_empty() {
@@ -205,6 +230,7 @@ impl<'a> Filtered<'a> {
             return Err(Stop::Nonsense("a verdict about a volume that was not read before"));
         };
         self.rounds.narrowed(&self.applied)?;
+        self.named.insert(volume.name.clone(), Arc::clone(volume));
         if let Judgement::Rejected(by) = self.applied.judgement(volume) {
             self.applied.remember(&by, volume, &mut self.rejected);
         }
@@ -214,6 +240,10 @@ impl<'a> Filtered<'a> {
 
 impl Cluster for Filtered<'_> {
     fn ask(&mut self, question: Question) -> Result<Answer, Stop> {
+        // Every policy of the claim was skipped.
+        if self.applied.asked.is_empty() {
+            return self.index.ask(question);
+        }
         match question {
             Question::Candidates { query, after, limit } => {
                 Ok(Answer::Page(self.page(&query, after, limit)?))

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use bindery_core::{Text, Volume};
 use lru::LruCache;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 use crate::{ClaimView, Metadata, Narrowing};
 
@@ -19,7 +20,7 @@ const VERDICT_BYTES: usize = 48;
 const CONTEXT_BYTES: usize = 512;
 
 /// A matcher's verdict about a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
     /// It may be taken: its score, 0 where the matcher does not score.
     Allowed(u32),

@@ -10,35 +10,42 @@
 
 mod chain;
 mod counts;
+mod digest;
 mod document;
+mod evidence;
 mod filtered;
 mod former_claim;
 mod kept;
 mod matcher;
+mod matches;
 mod metadata;
 mod reclaim;
 mod rejections;
+mod replay;
 mod rounds;
 mod said;
 mod settings;
 mod spread;
 mod view;
 
-pub use chain::{Chain, Matches, OnFailure, Otherwise, Policy, Surroundings, Waits};
+pub use chain::{Chain, OnFailure, Otherwise, Policy, Surroundings, Waits};
 pub use counts::{Activity, Counts, FaultCause};
 pub use document::{
     API_VERSION, LabelSelector, MATCH_POLICY, MatchClaims, MatchExpression, MatchPolicy, MatchPolicySpec,
     ObjectMeta, RECLAIM_POLICY, ReclaimPolicy, ReclaimPolicySpec,
 };
+pub use evidence::{AskedPolicy, Basis, MatcherEvidence, PolicyEvidence, ReclaimerEvidence, Skipped};
 pub use filtered::Filtered;
 pub use former_claim::FormerClaim;
 pub use kept::{Kept, Verdict};
 pub use matcher::{
     Bound, Candidates, ClaimView, Matcher, Narrowing, PolicyFault, Requirement, SCORE_MAX, Verdicts,
 };
+pub use matches::Matches;
 pub use metadata::{Metadata, Reason, is_name};
 pub use reclaim::{Allowed, Judged, ReclaimRule, Reclaimed, Reclaimer, Reclaims, Released, Wish, shown};
 pub use rejections::Rejections;
+pub use replay::{AskedAgain, PolicyDifference};
 pub use rounds::Rounds;
 pub use said::{Said, Says};
 pub use settings::{SettingsSchema, check_settings};

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use bindery_core::{Quantity, SelectorOperator, Text, Volume};
 use rustc_hash::FxBuildHasher;
+use serde::{Deserialize, Serialize};
 
 use crate::kept::Verdict;
 use crate::{FaultCause, Metadata};
@@ -17,7 +18,7 @@ const VALUES_MAX: usize = 256;
 const VALUE_BYTES_MAX: usize = 4 << 10;
 
 /// A claim as a matcher sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClaimView {
     /// `spec.resources.requests[storage]`.
     pub request: Quantity,
@@ -26,7 +27,7 @@ pub struct ClaimView {
 }
 
 /// What a volume must be, so that the matcher does not reject it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Narrowing {
     /// All must hold. The first that does not hold gives the reason.
     pub requirements: Vec<Requirement>,
@@ -37,7 +38,7 @@ pub struct Narrowing {
 }
 
 /// A requirement on a column.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Requirement {
     /// Place of the column in [`Metadata::columns`].
     pub column: u32,
@@ -50,7 +51,7 @@ pub struct Requirement {
 }
 
 /// The largest capacity that a matcher allows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bound {
     /// The capacity.
     pub quantity: Quantity,
@@ -59,7 +60,7 @@ pub struct Bound {
 }
 
 /// Rows that are to be judged, as columns of equal length.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Candidates {
     /// Whole bytes of their capacities.
     pub whole: Vec<u64>,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::former_claim::FormerClaim;
 use crate::rounds::ReclaimWork;
 use crate::view::sentence;
-use crate::{Chain, ClaimView, Counts, Matches, Metadata, OnFailure, PolicyFault, Rounds};
+use crate::{Basis, Chain, ClaimView, Counts, Matches, Metadata, OnFailure, PolicyFault, Rounds};
 
 /// A reclaimer: says what becomes of a volume whose claim is gone. The host runs one in a component; tests
 /// have native ones.
@@ -44,7 +44,7 @@ pub trait Reclaimer: Send + Sync {
 }
 
 /// A volume whose claim is gone, as a reclaimer sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Released {
     /// Its capacity.
     pub capacity: Quantity,
@@ -56,7 +56,7 @@ pub struct Released {
 }
 
 /// What a reclaimer answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Judged {
     /// What becomes of the volume.
     pub wish: Wish,
@@ -84,7 +84,7 @@ pub enum Wish {
 
 /// An answer of a reclaimer that a document allows although it destroys or shows more than the volume's own
 /// reclaim policy does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Allowed {
     /// To delete a volume whose reclaim policy is not `Delete`.
     Delete,
@@ -161,6 +161,7 @@ impl Chain {
         now: Timestamp,
         rounds: &mut Rounds,
     ) -> Result<Reclaimed, Stop> {
+        rounds.basis = Basis::default();
         let by_person = match volume.policy {
             ReclaimPolicy::Retain => volume.noted_policy().is_some_and(|noted| **noted == *KEPT),
             _ => volume.policy_before().is_some(),
@@ -177,6 +178,7 @@ impl Chain {
                 Ok(reclaimer) => reclaimer,
                 Err(why) => {
                     rule.on_failure.fail(&rule.name, why)?;
+                    rounds.basis.skip(&rule.name, why.clone());
                     continue;
                 }
             };
@@ -184,11 +186,14 @@ impl Chain {
             let judged = match rounds.reclaimed(place, &shown) {
                 None => return Err(rounds.stop_reclaim(ReclaimWork { place, shown })),
                 Some(Err(fault)) => {
-                    rule.on_failure.fail(&rule.name, &fault.to_string())?;
+                    let why = fault.to_string();
+                    rule.on_failure.fail(&rule.name, &why)?;
+                    rounds.basis.skip(&rule.name, why);
                     continue;
                 }
                 Some(Ok(judged)) => *judged,
             };
+            rounds.basis.reclaimed.push((place, volume.name.clone(), shown.clone(), judged));
             if judged.wish == Wish::ByPolicy {
                 continue;
             }
@@ -307,7 +312,15 @@ impl<'a> Reclaims<'a> {
         now: Timestamp,
         rounds: &'a mut Rounds,
     ) -> Self {
+        // What an earlier try has heard does not count.
+        rounds.basis = Basis::default();
         Self { index, volume, chain, now, rounds }
+    }
+
+    /// What the reclaimers have said, as far as the answers rest on it; `None` if no policy applies.
+    pub fn into_basis(self) -> Option<Basis> {
+        let basis = std::mem::take(&mut self.rounds.basis);
+        (!basis.is_empty()).then_some(basis)
     }
 
     fn reclaimed(&mut self, name: &Text) -> Result<ReclaimVerdict, Stop> {

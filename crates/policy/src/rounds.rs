@@ -9,7 +9,7 @@ use bindery_core::{Stop, Volume};
 use crate::chain::{Applied, Asked};
 use crate::kept::Context;
 use crate::view::candidates;
-use crate::{Chain, Judged, Kept, PolicyFault, ReclaimRule, Released, Waits};
+use crate::{Basis, Chain, Judged, Kept, PolicyFault, ReclaimRule, Released, Waits};
 
 /// How many rows are judged in each round. The first row that is allowed decides
 /// where no policy scores, so rounds begin small; a row that is known is looked up again in each round, so
@@ -31,6 +31,8 @@ pub struct Rounds {
     reclaim_work: Option<ReclaimWork>,
     /// What reclaimers have answered, with their places and what they were shown.
     reclaimed: Vec<(ReclaimWork, Result<Judged, PolicyFault>)>,
+    /// What the last answer about a volume rests on that reclaimers have said.
+    pub(crate) basis: Basis,
     /// How often matchers have been asked.
     rounds: usize,
     /// Rows that have been judged.

@@ -11,6 +11,7 @@ use bindery_controller::{
     DecisionOutcome, Intake, Journal, Key, Note, Port, Purpose, Write, WriteError, Written,
 };
 use bindery_core::{Action, Claim, ClaimKey, Evidence, Lookup, Regarding, Subject, Text, Timestamp, Volume};
+use bindery_policy::PolicyEvidence;
 use bindery_store::{Delivery, Kind, Object};
 use tokio::sync::{Notify, Semaphore, mpsc};
 
@@ -326,7 +327,7 @@ impl<X: Send + 'static> Port for InMemoryApi<X> {
 }
 
 impl<X: Send + 'static> Journal for InMemoryApi<X> {
-    fn decided(&self, _: &Key, evidence: Evidence, _: DecisionOutcome) {
+    fn decided(&self, _: &Key, evidence: Evidence, _: Option<PolicyEvidence>, _: DecisionOutcome) {
         self.note(match evidence.request.subject {
             Subject::SyncClaim(_) => "claim decided",
             Subject::SyncVolume(_) => "volume decided",

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Result, anyhow};
 use bindery_controller::Key;
 use bindery_core::ClaimKey;
 use bindery_kube::ApiClient;
@@ -38,10 +38,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     async fn claim(&mut self, key: &ClaimKey, with_namespace: bool) -> Result<()> {
-        let claim = self
-            .get(Resource::Claim, &key.namespace, &key.name)
-            .await
-            .with_context(|| format!("namespace {:?}; --namespace names another one", &*key.namespace))?;
+        let claim = self.get(Resource::Claim, &key.namespace, &key.name).await?;
         self.claims.insert(key.clone());
         let volumes = self.list(Resource::Volume, "").await?;
         let classes = self.list(Resource::Class, "").await?;
@@ -96,8 +93,13 @@ impl Reader<'_> {
     }
 
     async fn get(&mut self, resource: Resource, namespace: &str, name: &str) -> Result<Value> {
-        let object =
-            read::get(self.client, &resource.collection(namespace), name).await.map_err(explained)?;
+        let object = read::get(self.client, &resource.collection(namespace), name).await;
+        let object = object.map_err(|error| match error {
+            ReadError::Absent(message) if resource == Resource::Claim => {
+                anyhow!("{message} in namespace {namespace}; name another one by --namespace")
+            }
+            error => explained(error),
+        })?;
         self.add(resource, &object);
         Ok(object)
     }

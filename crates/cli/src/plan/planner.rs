@@ -13,7 +13,7 @@ use bindery_core::{
 };
 use bindery_kube::plugins::{HostPath, Nfs};
 use bindery_kube::{ApiPort, Events, Template, decode, system_clock};
-use bindery_policy::{Chain, Said};
+use bindery_policy::{Chain, PolicyEvidence, Said};
 use bindery_sim::{Sim, SimOptions};
 use bindery_store::{Delivery, Kind as Watched, Store};
 use parking_lot::Mutex;
@@ -52,7 +52,7 @@ pub(crate) struct Decided {
 }
 
 impl Journal for Decisions {
-    fn decided(&self, key: &Key, evidence: Evidence, outcome: DecisionOutcome) {
+    fn decided(&self, key: &Key, evidence: Evidence, _: Option<PolicyEvidence>, outcome: DecisionOutcome) {
         if outcome == DecisionOutcome::Passed {
             self.0.lock().entry(key.clone()).or_default().decisions.push(evidence.decision);
         }

@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use bindery_controller::{DecisionOutcome, Journal, Key};
 use bindery_core::Evidence;
 use bindery_journal::{Record, Writer};
+use bindery_policy::PolicyEvidence;
 
 /// A journal that is being written.
 pub(super) struct JournalFile {
@@ -61,7 +62,13 @@ fn write(mut writer: Writer<BufWriter<File>>, records: &Receiver<Record>) -> std
 }
 
 impl Journal for Sink {
-    fn decided(&self, _key: &Key, evidence: Evidence, outcome: DecisionOutcome) {
+    fn decided(
+        &self,
+        _key: &Key,
+        evidence: Evidence,
+        policies: Option<PolicyEvidence>,
+        outcome: DecisionOutcome,
+    ) {
         let refused = match outcome {
             DecisionOutcome::Passed => None,
             DecisionOutcome::Refused(why) | DecisionOutcome::Unproven(why) | DecisionOutcome::Stale(why) => {
@@ -69,6 +76,6 @@ impl Journal for Sink {
             }
         };
         // The thread has logged why it ended.
-        let _ = self.0.send(Record { evidence, refused });
+        let _ = self.0.send(Record { evidence, refused, policies });
     }
 }

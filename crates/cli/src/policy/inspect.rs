@@ -51,10 +51,10 @@ fn text(policy: &ComponentPolicy, module: &str) -> Result<String> {
     };
     writeln!(text, "world:   {world}")?;
     text += &list(claim, request.into_iter().chain(metadata.claim_facts.iter().map(claim_fact)));
-    let columns = metadata.columns.iter().map(volume_fact);
+    let columns = metadata.columns.iter().map(VolumeFact::to_string);
     text += &list("reads of each volume", ["the capacity".to_owned()].into_iter().chain(columns));
     if let Some(Spread { by, among }) = &metadata.spread {
-        let title = format!("counts volumes that share {}, of claims with the same", volume_fact(by));
+        let title = format!("counts volumes that share {by}, of claims with the same");
         let among = among.iter().map(claim_fact);
         text += &list(&title, ["namespace".to_owned()].into_iter().chain(among));
     }
@@ -80,19 +80,6 @@ fn claim_fact(fact: &ClaimFact) -> String {
         ClaimFact::ClassParameter(key) => format!("parameter {key} of its class"),
         ClaimFact::OwnerName => "the name of the StatefulSet or pod that it was made for".to_owned(),
         ClaimFact::OwnerOrdinal => "the ordinal at the end of its name".to_owned(),
-    }
-}
-
-fn volume_fact(fact: &VolumeFact) -> String {
-    match fact {
-        VolumeFact::Label(key) => format!("label {key}"),
-        VolumeFact::Annotation(key) => format!("annotation {key}"),
-        VolumeFact::Topology(key) => format!("the value of {key} that its node affinity requires"),
-        VolumeFact::ClassName => "the class".to_owned(),
-        VolumeFact::Source => "the kind of its source".to_owned(),
-        VolumeFact::Driver => "the CSI driver".to_owned(),
-        VolumeFact::ReclaimPolicy => "the reclaim policy".to_owned(),
-        VolumeFact::PhaseTransition => "the time of the last change of its phase".to_owned(),
     }
 }
 

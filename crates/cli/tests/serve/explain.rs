@@ -81,7 +81,8 @@ async fn kubectl_explains_claims_and_volumes_by_reads_alone() {
     let requests = proxy.take_requests();
     assert!(!requests.is_empty() && requests.iter().all(|request| !request.is_write()), "{requests:?}");
 
-    let absent = "error: persistentvolumeclaims \"c\" not found\n";
+    let absent = "error: persistentvolumeclaims \"c\" not found in namespace kube-system; name another one \
+                  by --namespace\n";
     assert_eq!(user.explains(&["pvc", "c", "-n", "kube-system"]), Err(absent.to_owned()));
     let no_context = "error: the kubeconfig cannot be used; name one by --kubeconfig, or give manifests by \
         --filename: it has no context \"x\": name another one\n";

@@ -33,6 +33,7 @@ async fn claims_get_what_their_policies_allow_and_wait_for_the_rest() {
     let folder = documents.path().to_str().unwrap();
     let mut replica = cluster.replica_with("first", &["--policy", folder, "--policies", &shipped]);
     replica.until_logged("missing.wasm cannot be read").await;
+    replica.until_logged("policies=\"sha256:").await;
 
     // Rejected, until a volume comes that is small enough.
     cluster.create_available_volume("large", "100Gi").await;

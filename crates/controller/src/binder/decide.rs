@@ -135,15 +135,15 @@ impl<P: Port> Binder<P> {
         let _families = self.families.lock(self.decider.policies.siblings(&self.store, &request)).await;
         let (decision, run) =
             self.ask_engine(&*engine, &subscriber, &request).await.map_err(Unsound::Final)?;
-        let EngineRun { exchanges, rejections, rests, .. } = run;
         // Only operations wait; a sync that wants to wait is refused. Syncs that are decided meanwhile are
         // like other actors: the guard checks the objects as they left them.
         if decision.wait_ms > 0 && role == Role::Operation {
             let wait = Duration::from_millis(decision.wait_ms).min(WAIT_MAX);
             lock.release_during(tokio::time::sleep(wait)).await;
         }
-        let outcome = self.secure(&request, &exchanges, &decision, &rests.counted).await;
-        self.write_down(lock.key(), &*engine, &request, &exchanges, &decision, &outcome);
+        let outcome = self.secure(&request, &run.exchanges, &decision, &run.rests.counted).await;
+        self.write_down(lock.key(), &*engine, &request, &run, &decision, &outcome);
+        let EngineRun { exchanges, rejections, .. } = run;
         match outcome {
             Ok(locks) => Ok(Decided { request, exchanges, decision, rejections, locks }),
             Err(Unsound::Final(error)) => {
@@ -265,7 +265,7 @@ impl<P: Port> Binder<P> {
         key: &Key,
         engine: &dyn Engine,
         request: &Request,
-        exchanges: &[Exchange],
+        run: &EngineRun,
         decision: &Decision,
         outcome: &Result<Locks<'_>, Unsound>,
     ) {
@@ -282,10 +282,11 @@ impl<P: Port> Binder<P> {
         let evidence = Evidence {
             engine: engine.digest().to_owned(),
             request: request.clone(),
-            exchanges: exchanges.to_vec(),
+            exchanges: run.exchanges.clone(),
             decision: decision.clone(),
         };
-        journal.decided(key, evidence, outcome);
+        let policies = run.basis.as_ref().map(|basis| basis.evidence(&self.decider.policies.chain));
+        journal.decided(key, evidence, policies, outcome);
     }
 }
 

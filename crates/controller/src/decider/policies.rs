@@ -17,7 +17,7 @@ const JUDGING_MAX: usize = 2;
 
 /// The policies of a decider, with the answers that are kept.
 pub(crate) struct Policies {
-    pub(super) chain: Arc<Chain>,
+    pub(crate) chain: Arc<Chain>,
     pub(super) kept: Arc<Kept>,
     permits: Arc<Semaphore>,
 }

@@ -2,6 +2,7 @@
 
 mod disk;
 mod double;
+mod evidence;
 mod foreign_writers;
 mod looping;
 mod observing;

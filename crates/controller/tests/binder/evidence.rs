@@ -1,0 +1,104 @@
+//! What the journal has of policies.
+
+use std::sync::{Arc, Mutex};
+
+use bindery_controller::{Binder, Configuration, DecisionOutcome, Journal, Key, Parts};
+use bindery_core::{Claim, ClaimFact, Evidence, ReclaimPolicy, Replayer, Volume};
+use bindery_engine::DefaultEngine;
+use bindery_kit::{AtMostTwice, ByLabel, KEEP, SameZone, keeps_labelled, policy, reclaim_rule};
+use bindery_policy::{Chain, Judged, OnFailure, PolicyEvidence, PolicyFault, ReclaimRule, Wish};
+
+use crate::double::{Double, binder_of, claim, parts, volume};
+use crate::policies::{in_zone, key};
+use crate::syncing::taken;
+
+/// What was written down, in order.
+#[derive(Default)]
+struct Journaled(Mutex<Vec<(Evidence, Option<PolicyEvidence>)>>);
+
+impl Journal for Journaled {
+    fn decided(&self, _: &Key, evidence: Evidence, policies: Option<PolicyEvidence>, _: DecisionOutcome) {
+        self.0.lock().expect("no holder panics").push((evidence, policies));
+    }
+}
+
+fn binder(double: &Double, chain: Chain) -> (Arc<Binder<Double>>, Arc<Journaled>) {
+    let (policies, journal) = (Arc::new(chain), Arc::<Journaled>::default());
+    let configuration = Configuration { policies, ..Configuration::default() };
+    let sink: Option<Arc<dyn Journal>> = Some(Arc::<Journaled>::clone(&journal));
+    (binder_of(Parts { configuration, journal: sink, ..parts(double, DefaultEngine) }), journal)
+}
+
+#[tokio::test]
+async fn a_journal_has_what_policies_said_and_a_replay_needs_none() {
+    let double = Double::new();
+    double.add_volume(&in_zone(volume("b1"), "b"));
+    double.add_volume(&in_zone(volume("a1"), "a"));
+    for name in ["c1", "c2"] {
+        let facts = [(ClaimFact::Label(bindery_kit::ZONE.into()), "a".into())].into_iter().collect();
+        double.add_claim(&Claim { facts, ..claim(name) });
+    }
+    let chain = || Chain::new(vec![policy("zone", SameZone), policy("size", AtMostTwice::judging())]);
+    let (binder, journal) = binder(&double, chain());
+    for name in ["c1", "c2"] {
+        assert_eq!(binder.sync(&key(name)).await.result, Ok(()));
+    }
+    let journaled = journal.0.lock().unwrap();
+    // The second claim gets nothing: no volume of its zone is left to judge.
+    let volumes: Vec<_> = journaled
+        .iter()
+        .map(|(evidence, policies)| {
+            let mut replayer = Replayer::new(&evidence.exchanges);
+            let decision = bindery_core::Engine::decide(&DefaultEngine, &evidence.request, &mut replayer);
+            assert_eq!(decision.unwrap(), evidence.decision);
+            let policies = policies.as_ref().expect("policies apply");
+            assert_eq!(policies.chain, chain().digest());
+            assert_eq!(policies.ask_again(&chain()).differences, []);
+            policies.matchers.iter().map(|said| said.volumes.len()).collect::<Vec<_>>()
+        })
+        .collect();
+    assert_eq!(volumes, [[1, 0], [0, 0]]);
+}
+
+#[tokio::test]
+async fn a_journal_has_nothing_of_policies_where_none_applies() {
+    let double = Double::new();
+    double.add_volume(&volume("v"));
+    double.add_volume(&taken("taken", "gone"));
+    double.add_claim(&claim("c"));
+    let mut elsewhere = policy("size", AtMostTwice::judging());
+    elsewhere.matches.classes = vec!["fast".into()];
+    for chain in [Chain::default(), Chain::new(vec![elsewhere])] {
+        let (binder, journal) = binder(&double, chain);
+        for key in [key("c"), Key::Volume("taken".into())] {
+            assert_eq!(binder.sync(&key).await.result, Ok(()));
+        }
+        let journaled = journal.0.lock().unwrap();
+        assert!(!journaled.is_empty() && journaled.iter().all(|(_, policies)| policies.is_none()));
+    }
+}
+
+#[tokio::test]
+async fn a_journal_has_what_reclaimers_said_about_a_released_volume() {
+    let double = Double::new();
+    double.add_volume(&Volume { policy: ReclaimPolicy::Delete, ..taken("v", "c") });
+    let fails = ByLabel(|_| Err(PolicyFault::Trapped("unreachable".to_owned())));
+    let fails = ReclaimRule { on_failure: OnFailure::Skip, order: -2, ..reclaim_rule("fails", fails) };
+    let labelled = ReclaimRule { order: -1, ..reclaim_rule("labelled", keeps_labelled()) };
+    let keeps = reclaim_rule("keeps", ByLabel(|_| Ok(Wish::Keep)));
+    let never = ReclaimRule { order: 1, ..reclaim_rule("never", keeps_labelled()) };
+    let rules = vec![labelled, keeps, fails, never];
+    let (binder, journal) = binder(&double, Chain::default().with_reclaimers(rules));
+    assert_eq!(binder.sync(&Key::Volume("v".into())).await.result, Ok(()));
+    let journaled = journal.0.lock().unwrap();
+    let policies = journaled[0].1.as_ref().expect("policies apply");
+    let said: Vec<_> = policies.reclaimers.iter().map(|said| (&*said.policy.name, said.judged)).collect();
+    let answer = |wish| Judged { wish, reason: 0 };
+    assert_eq!(said, [("labelled", answer(Wish::ByPolicy)), ("keeps", answer(Wish::Keep))]);
+    assert_eq!(policies.reclaimers[0].policy.claim_facts, [ClaimFact::Label(KEEP.into())]);
+    assert_eq!(&*policies.skipped[0].policy, "fails");
+    let deletes = reclaim_rule("keeps", ByLabel(|_| Ok(Wish::DeleteAfter(60))));
+    let again = policies.ask_again(&Chain::default().with_reclaimers(vec![deletes]));
+    let found: Vec<_> = again.differences.iter().map(|it| (it.then.as_str(), it.now.as_str())).collect();
+    assert_eq!((found, again.not_asked), (vec![("Keep, said", "DeleteAfter(60), said")], 1));
+}

@@ -1,0 +1,280 @@
+//! What policies have said, as far as a decision rests on it, for the journal.
+//!
+//! Evidence holds everything that was shown, so each answer can be asked for again with the policy's module
+//! alone. It is bounded: a decision that rests on more volumes says how many were left out.
+
+use std::sync::Arc;
+
+use bindery_core::{ClaimFact, Counted, Spread, Text, Volume, VolumeFact};
+use serde::{Deserialize, Serialize};
+
+use crate::chain::{Applied, Asked, Rejection};
+use crate::kept::{Context, Verdict};
+use crate::view::candidates;
+use crate::{Candidates, Chain, ClaimView, Judged, Metadata, Narrowing, Policy, Released};
+
+/// The most volumes whose verdicts are written down for one decision: as many as are scored by default.
+const VOLUMES_MAX: usize = 4_096;
+/// About the most bytes of their rows, of all policies together. A record of the journal has at most 16 MiB.
+const BYTES_MAX: usize = 4 << 20;
+/// Bytes of a row without its texts.
+const ROW_BYTES: usize = 16;
+
+/// What policies have said, as far as a decision rests on it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyEvidence {
+    /// [`Chain::digest`].
+    pub chain: String,
+    /// What matchers have said about the claim, in the order of the chain.
+    pub matchers: Vec<MatcherEvidence>,
+    /// Number of volumes that were judged too, and are not among [`MatcherEvidence::volumes`].
+    pub volumes_left_out: usize,
+    /// What reclaimers have said about the volume, in order.
+    pub reclaimers: Vec<ReclaimerEvidence>,
+    /// The policies that apply and were not asked.
+    pub skipped: Vec<Skipped>,
+}
+
+/// A policy as it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AskedPolicy {
+    /// Its name.
+    pub name: Text,
+    /// Digest of its module.
+    pub module: String,
+    /// Its settings: a JSON object.
+    pub settings: String,
+    /// The facts of claims that it declares, in order.
+    pub claim_facts: Vec<ClaimFact>,
+    /// The columns that it declares, in order.
+    pub columns: Vec<VolumeFact>,
+    /// How it spreads volumes.
+    pub spread: Option<Spread>,
+    /// The names of its reasons, in order.
+    pub reasons: Vec<Text>,
+}
+
+/// What a matcher has said about a claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MatcherEvidence {
+    /// The matcher.
+    pub policy: AskedPolicy,
+    /// The claim as it was shown.
+    pub claim: ClaimView,
+    /// What a volume must be.
+    pub narrowing: Narrowing,
+    /// The names of the volumes that it has judged. It was not shown them.
+    pub volumes: Vec<Text>,
+    /// The volumes as they were shown.
+    pub rows: Candidates,
+    /// The verdict of each.
+    pub verdicts: Vec<Verdict>,
+}
+
+/// What a reclaimer has said about a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReclaimerEvidence {
+    /// The reclaimer.
+    pub policy: AskedPolicy,
+    /// The volume. The reclaimer was not shown its name.
+    pub volume: Text,
+    /// The volume and its former claim as they were shown.
+    pub shown: Released,
+    /// The answer.
+    pub judged: Judged,
+}
+
+/// A policy that has failed, and without which was decided.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// Its name.
+    pub policy: Text,
+    /// Why it gave no answer.
+    pub why: String,
+}
+
+/// What a decision rests on that policies have said, before it is written down.
+#[derive(Default)]
+pub struct Basis {
+    matchers: Vec<Told>,
+    /// The volumes that were judged: the first ones, or all.
+    volumes: Vec<Arc<Volume>>,
+    /// Number of all of them.
+    judged: usize,
+    /// The place of a reclaimer, the name of the volume, what was shown, and the answer.
+    pub(crate) reclaimed: Vec<(usize, Text, Released, Judged)>,
+    pub(crate) skipped: Vec<Skipped>,
+}
+
+/// What a matcher has said.
+struct Told {
+    /// The place of its policy in the chain.
+    place: usize,
+    context: Arc<Context>,
+    counted: Option<Counted>,
+}
+
+/// Volumes that a scan has seen rejected by policies that judge them.
+#[derive(Default)]
+pub(crate) struct Rejects {
+    volumes: Vec<Arc<Volume>>,
+    count: usize,
+}
+
+impl Rejects {
+    pub(crate) fn add(&mut self, by: &Rejection, volume: &Arc<Volume>) {
+        self.count += usize::from(by.judged);
+        if by.judged && self.volumes.len() < VOLUMES_MAX {
+            self.volumes.push(Arc::clone(volume));
+        }
+    }
+}
+
+impl Basis {
+    /// What the policies of a claim have said. `first` has the volumes that were allowed or asked for by
+    /// name.
+    pub(crate) fn of_claim<'a>(
+        applied: &Applied<'_>,
+        first: impl Iterator<Item = &'a Arc<Volume>>,
+        rejects: impl Iterator<Item = &'a Rejects>,
+    ) -> Self {
+        let (skipped, mut judged, mut volumes) = (applied.skipped.clone(), 0, Vec::new());
+        // Where no policy judges, the narrowings say everything.
+        if applied.asked.iter().any(Asked::judges) {
+            let mut add = |volume: &Arc<Volume>| {
+                if volumes.len() < VOLUMES_MAX {
+                    volumes.push(Arc::clone(volume));
+                }
+            };
+            for volume in first {
+                judged += 1;
+                add(volume);
+            }
+            for rejects in rejects {
+                judged += rejects.count;
+                rejects.volumes.iter().for_each(&mut add);
+            }
+        }
+        let told = |asked: &Asked<'_>| {
+            let (context, counted) = (Arc::clone(&asked.context), asked.counted.clone());
+            Told { place: asked.place, context, counted }
+        };
+        let matchers = applied.asked.iter().map(told).collect();
+        Self { matchers, volumes, judged, reclaimed: Vec::new(), skipped }
+    }
+
+    /// Whether no policy applies.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.matchers.is_empty() && self.reclaimed.is_empty() && self.skipped.is_empty()
+    }
+
+    pub(crate) fn skip(&mut self, policy: &Text, why: String) {
+        self.skipped.push(Skipped { policy: policy.clone(), why });
+    }
+
+    /// The evidence to write down. `chain` is the one that was asked.
+    pub fn evidence(&self, chain: &Chain) -> PolicyEvidence {
+        let asked = |told| JudgedRows::new(chain, told);
+        let mut judged: Vec<JudgedRows<'_>> = self.matchers.iter().filter_map(asked).collect();
+        let (mut written, mut bytes) = (0, 0);
+        for volume in &self.volumes {
+            if bytes > BYTES_MAX {
+                break;
+            }
+            for rows in &mut judged {
+                let added = rows.add(volume);
+                bytes += added.map_or(0, |(_, bytes)| bytes);
+                // Later policies judge only what earlier ones allow.
+                if matches!(added, Some((Verdict::Rejected(_), _))) {
+                    break;
+                }
+            }
+            written += 1;
+        }
+        let reclaimers = self.reclaimed.iter().filter_map(|(place, volume, shown, judged)| {
+            let rule = chain.reclaimers().get(*place)?;
+            let reclaimer = rule.reclaimer.as_ref().ok()?;
+            let (metadata, digest) = (reclaimer.metadata(), reclaimer.digest());
+            let policy = AskedPolicy::new(&rule.name, &rule.settings, metadata, digest);
+            let (volume, shown) = (volume.clone(), shown.clone());
+            Some(ReclaimerEvidence { policy, volume, shown, judged: *judged })
+        });
+        PolicyEvidence {
+            chain: chain.digest().to_owned(),
+            matchers: judged.into_iter().map(JudgedRows::into_evidence).collect(),
+            volumes_left_out: self.judged - written,
+            reclaimers: reclaimers.collect(),
+            skipped: self.skipped.clone(),
+        }
+    }
+}
+
+impl Asked<'_> {
+    /// Whether the policy judges volumes, beyond its requirements.
+    fn judges(&self) -> bool {
+        self.context.narrowing().is_some_and(|narrowing| narrowing.judge)
+    }
+}
+
+impl AskedPolicy {
+    pub(crate) fn new(name: &Text, settings: &str, metadata: &Metadata, digest: &str) -> Self {
+        Self {
+            name: name.clone(),
+            module: digest.to_owned(),
+            settings: settings.to_owned(),
+            claim_facts: metadata.claim_facts.clone(),
+            columns: metadata.columns.clone(),
+            spread: metadata.spread.clone(),
+            reasons: metadata.reasons.iter().map(|reason| reason.name.clone()).collect(),
+        }
+    }
+}
+
+/// Collects the rows that a matcher has judged.
+struct JudgedRows<'a> {
+    told: &'a Told,
+    narrowing: &'a Narrowing,
+    policy: &'a Policy,
+    digest: &'a str,
+    metadata: &'a Metadata,
+    volumes: Vec<Arc<Volume>>,
+    spread: Vec<u32>,
+    verdicts: Vec<Verdict>,
+}
+
+impl<'a> JudgedRows<'a> {
+    fn new(chain: &'a Chain, told: &'a Told) -> Option<Self> {
+        let (policy, narrowing) = (chain.policies().get(told.place)?, told.context.narrowing()?);
+        let matcher = policy.matcher.as_ref().ok()?;
+        let (metadata, digest) = (matcher.metadata(), matcher.digest());
+        let (volumes, spread, verdicts) = (Vec::new(), Vec::new(), Vec::new());
+        Some(Self { told, narrowing, policy, digest, metadata, volumes, spread, verdicts })
+    }
+
+    /// Adds a volume if the matcher has judged it; returns the verdict, and about how many bytes it takes.
+    fn add(&mut self, volume: &Arc<Volume>) -> Option<(Verdict, usize)> {
+        if !self.narrowing.judge {
+            return None;
+        }
+        let count = self.told.counted.as_ref().map(|counted| counted.count(volume));
+        let verdict = self.told.context.verdict(self.metadata, volume, count)?;
+        self.volumes.push(Arc::clone(volume));
+        self.spread.extend(count);
+        self.verdicts.push(verdict);
+        let columns = self.metadata.columns.iter().filter_map(|fact| volume.fact(fact));
+        let texts: usize = columns.map(|value| value.len()).sum();
+        Some((verdict, ROW_BYTES + volume.name.len() + texts))
+    }
+
+    fn into_evidence(self) -> MatcherEvidence {
+        let Policy { name, settings, .. } = self.policy;
+        MatcherEvidence {
+            policy: AskedPolicy::new(name, settings, self.metadata, self.digest),
+            claim: self.told.context.view.clone(),
+            narrowing: self.narrowing.clone(),
+            volumes: self.volumes.iter().map(|volume| volume.name.clone()).collect(),
+            rows: candidates(self.metadata, &self.volumes, self.spread),
+            verdicts: self.verdicts,
+        }
+    }
+}

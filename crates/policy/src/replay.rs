@@ -1,0 +1,243 @@
+//! Asks policies again what a decision rests on.
+
+use std::fmt::Write as _;
+
+use bindery_core::Text;
+use serde::Serialize;
+
+use crate::evidence::AskedPolicy;
+use crate::kept::Verdict;
+use crate::{
+    Chain, Judged, Matcher, MatcherEvidence, Narrowing, Policy, PolicyEvidence, PolicyFault, ReclaimRule,
+    ReclaimerEvidence, Wish,
+};
+
+/// What became of recorded answers that were asked for again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AskedAgain {
+    /// Number of answers that are the same.
+    pub same: usize,
+    /// The answers that are others.
+    pub differences: Vec<PolicyDifference>,
+    /// Number of answers that could not be asked for.
+    pub not_asked: usize,
+    /// Number of volumes whose verdicts are not recorded.
+    pub not_recorded: usize,
+    /// How the loaded policies are others than those that were asked, as sentences.
+    pub notes: Vec<String>,
+}
+
+/// A policy answers otherwise than it did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PolicyDifference {
+    /// The policy.
+    pub policy: Text,
+    /// The volume; `None` for what a volume must be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volume: Option<Text>,
+    /// The recorded answer.
+    pub then: String,
+    /// The answer of the loaded policy.
+    pub now: String,
+}
+
+impl PolicyEvidence {
+    /// Asks the loaded policies again, with the settings that they are loaded with.
+    pub fn ask_again(&self, chain: &Chain) -> AskedAgain {
+        let mut asked = AskedAgain { not_recorded: self.volumes_left_out, ..AskedAgain::default() };
+        if self.chain != chain.digest() {
+            let (then, now) = (&self.chain, chain.digest());
+            asked.notes.push(format!("the loaded policies are {now}, and the recorded ones are {then}"));
+        }
+        for evidence in &self.matchers {
+            let loaded = chain.policies().iter().find(|policy| policy.name == evidence.policy.name);
+            asked.matcher(evidence, loaded);
+        }
+        for evidence in &self.reclaimers {
+            let loaded = chain.reclaimers().iter().find(|rule| rule.name == evidence.policy.name);
+            asked.reclaimer(evidence, loaded);
+        }
+        asked
+    }
+}
+
+impl AskedAgain {
+    fn matcher(&mut self, evidence: &MatcherEvidence, loaded: Option<&Policy>) {
+        let (then, answers) = (&evidence.policy, 1 + evidence.volumes.len());
+        if !evidence.is_whole() {
+            return self.not_whole(then);
+        }
+        let loaded = loaded.and_then(|policy| Some((policy, policy.matcher.as_ref().ok()?)));
+        let now = loaded.map(|(Policy { name, settings, .. }, matcher)| {
+            AskedPolicy::new(name, settings, matcher.metadata(), matcher.digest())
+        });
+        let (Some((policy, matcher)), Some(now)) = (loaded, self.comparable(then, now, answers)) else {
+            return;
+        };
+        let narrowing = matcher.narrow(&policy.settings, &evidence.claim);
+        let judges = narrowing.as_ref().is_ok_and(|narrowing| narrowing.judge);
+        self.compare(
+            then,
+            None,
+            then.narrowing(&evidence.narrowing),
+            said(narrowing, |it| now.narrowing(&it)),
+        );
+        if evidence.volumes.is_empty() {
+            return;
+        }
+        if !judges {
+            self.not_asked += evidence.volumes.len();
+            return;
+        }
+        let verdicts = judge(&**matcher, &policy.settings, evidence);
+        for (at, (volume, verdict)) in evidence.volumes.iter().zip(&evidence.verdicts).enumerate() {
+            let answer = match &verdicts {
+                Ok(verdicts) => verdicts.get(at).map_or_else(String::new, |verdict| now.verdict(*verdict)),
+                Err(fault) => fault.to_string(),
+            };
+            self.compare(then, Some(volume), then.verdict(*verdict), answer);
+        }
+    }
+
+    fn reclaimer(&mut self, evidence: &ReclaimerEvidence, loaded: Option<&ReclaimRule>) {
+        let ReclaimerEvidence { policy: then, volume, shown, judged } = evidence;
+        if !evidence.is_whole() {
+            return self.not_whole(then);
+        }
+        let loaded = loaded.and_then(|rule| Some((rule, rule.reclaimer.as_ref().ok()?)));
+        let now = loaded.map(|(ReclaimRule { name, settings, .. }, reclaimer)| {
+            AskedPolicy::new(name, settings, reclaimer.metadata(), reclaimer.digest())
+        });
+        let (Some((rule, reclaimer)), Some(now)) = (loaded, self.comparable(then, now, 1)) else { return };
+        let answer = reclaimer.judge(&rule.settings, shown);
+        let answer = answer.and_then(|judged| judged.check(reclaimer.metadata()));
+        self.compare(then, Some(volume), then.judged(*judged), said(answer, |judged| now.judged(judged)));
+    }
+
+    /// The loaded policy, if it can be shown what was shown then. Notes how it is another one.
+    fn comparable(
+        &mut self,
+        then: &AskedPolicy,
+        now: Option<AskedPolicy>,
+        answers: usize,
+    ) -> Option<AskedPolicy> {
+        let name = &then.name;
+        let Some(now) = now else {
+            self.notes.push(format!("policy {name} is not loaded, so it is not asked again"));
+            self.not_asked += answers;
+            return None;
+        };
+        if then.module != now.module {
+            let (then, now) = (&then.module, &now.module);
+            self.notes
+                .push(format!("policy {name}: the loaded module is {now}, and the recorded one is {then}"));
+        }
+        if then.settings != now.settings {
+            let (then, now) = (&then.settings, &now.settings);
+            self.notes
+                .push(format!("policy {name}: the settings are {now}, and the recorded ones are {then}"));
+        }
+        let shown = |it: &AskedPolicy| (it.claim_facts.clone(), it.columns.clone(), it.spread.clone());
+        if shown(then) != shown(&now) {
+            self.notes.push(format!(
+                "policy {name}: the loaded module declares other facts, columns or spread than the recorded \
+                 one, so it is not asked again"
+            ));
+            self.not_asked += answers;
+            return None;
+        }
+        Some(now)
+    }
+
+    /// A policy cannot be shown a record that no policy was shown.
+    fn not_whole(&mut self, policy: &AskedPolicy) {
+        self.compare(
+            policy,
+            None,
+            "a record whose parts do not fit together".to_owned(),
+            "not asked".to_owned(),
+        );
+    }
+
+    fn compare(&mut self, policy: &AskedPolicy, volume: Option<&Text>, then: String, now: String) {
+        if then == now {
+            self.same += 1;
+        } else {
+            let (policy, volume) = (policy.name.clone(), volume.cloned());
+            self.differences.push(PolicyDifference { policy, volume, then, now });
+        }
+    }
+}
+
+impl MatcherEvidence {
+    /// Whether the rows, the verdicts and what is declared fit together. A journal may come from anywhere.
+    fn is_whole(&self) -> bool {
+        let Self { policy, claim, volumes, rows, verdicts, .. } = self;
+        let (count, texts) = (volumes.len(), rows.texts.len());
+        let has_rows =
+            |column: &Vec<u32>| column.len() == count && column.iter().all(|place| *place as usize <= texts);
+        [rows.whole.len(), rows.nanos.len(), verdicts.len()] == [count; 3]
+            && claim.facts.len() == policy.claim_facts.len()
+            && rows.columns.len() == policy.columns.len()
+            && rows.columns.iter().all(has_rows)
+            && rows.spread.len() == policy.spread.as_ref().map_or(0, |_| count)
+    }
+}
+
+impl ReclaimerEvidence {
+    /// As [`MatcherEvidence::is_whole`].
+    fn is_whole(&self) -> bool {
+        let Self { policy, shown, .. } = self;
+        let facts = shown.claim.as_ref().map_or(policy.claim_facts.len(), Vec::len);
+        facts == policy.claim_facts.len() && shown.columns.len() == policy.columns.len()
+    }
+}
+
+/// The verdicts about the recorded rows.
+fn judge(
+    matcher: &dyn Matcher,
+    settings: &str,
+    MatcherEvidence { claim, rows, volumes, .. }: &MatcherEvidence,
+) -> Result<Vec<Verdict>, PolicyFault> {
+    matcher.judge(settings, claim, rows)?.verdicts(matcher.metadata(), volumes.len())
+}
+
+fn said<T>(answer: Result<T, PolicyFault>, words: impl FnOnce(T) -> String) -> String {
+    answer.map_or_else(|fault| fault.to_string(), words)
+}
+
+/// Answers in words; columns and reasons by their names.
+impl AskedPolicy {
+    fn reason(&self, place: u32) -> &str {
+        self.reasons.get(place as usize).map_or("a reason that it does not declare", |name| name)
+    }
+
+    fn narrowing(&self, Narrowing { requirements, at_most, judge }: &Narrowing) -> String {
+        let mut text = String::new();
+        for needed in requirements {
+            let column = self.columns.get(needed.column as usize).map(ToString::to_string);
+            let column = column.unwrap_or_else(|| "a column that it does not declare".to_owned());
+            let (operator, values, reason) = (needed.operator, &needed.values, self.reason(needed.reason));
+            // Writing to a string cannot fail.
+            _ = write!(text, "{column} {operator:?} {values:?}, else {reason}; ");
+        }
+        if let Some(bound) = at_most {
+            _ = write!(text, "at most {}, else {}; ", bound.quantity, self.reason(bound.reason));
+        }
+        text + if *judge { "judges volumes" } else { "judges no volume" }
+    }
+
+    fn verdict(&self, verdict: Verdict) -> String {
+        match verdict {
+            Verdict::Allowed(score) => format!("allowed, score {score}"),
+            Verdict::Rejected(reason) => format!("rejected, {}", self.reason(reason)),
+        }
+    }
+
+    fn judged(&self, Judged { wish, reason }: Judged) -> String {
+        match wish {
+            Wish::ByPolicy => "by its reclaim policy".to_owned(),
+            wish => format!("{wish:?}, {}", self.reason(reason)),
+        }
+    }
+}
