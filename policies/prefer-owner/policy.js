@@ -52,7 +52,10 @@ export const match = {
       if (lastOwner !== owner) return strangers;
       return columns[ORDINAL][row] === ordinal ? 100 : 75;
     };
-    const scores = Array.from(columns[OWNER], score);
-    return { reasons: scores.map(() => 0), scores };
+    // A loop over typed arrays: plain arrays and functions for each row cost three to ten times as much.
+    const rows = columns[OWNER].length;
+    const [reasons, scores] = [new Uint32Array(rows), new Uint32Array(rows)];
+    for (let row = 0; row < rows; row++) scores[row] = score(columns[OWNER][row], row);
+    return { reasons, scores };
   },
 };

@@ -1,5 +1,6 @@
 //! `bindery policy`: what authors of policies need.
 
+mod bench;
 #[cfg(feature = "authoring")]
 mod build;
 mod cases;
@@ -18,7 +19,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Subcommand;
 
-/// Write, test and inspect policies, without a cluster.
+/// Write, test, measure and inspect policies, without a cluster.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -32,6 +33,7 @@ enum Command {
     New(new::Arguments),
     #[cfg(feature = "authoring")]
     Build(build::Arguments),
+    Bench(bench::Arguments),
     Inspect(inspect::Arguments),
     Test(test::Arguments),
 }
@@ -43,6 +45,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         Command::New(arguments) => new::run(arguments),
         #[cfg(feature = "authoring")]
         Command::Build(arguments) => build::run(arguments),
+        Command::Bench(arguments) => bench::run(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),
         Command::Test(arguments) => test::run(arguments),
     }

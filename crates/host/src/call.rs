@@ -24,6 +24,14 @@ pub(crate) struct Memory {
     pub(crate) limits: Arc<Limits>,
     /// Bytes of linear memory so far.
     pub(crate) bytes: usize,
+    /// Elements of the largest table so far.
+    pub(crate) table_elements: usize,
+}
+
+impl Memory {
+    pub(crate) fn new(limits: Arc<Limits>) -> Self {
+        Self { limits, bytes: 0, table_elements: 0 }
+    }
 }
 
 /// Why an engine got no more time, memory or table.
@@ -51,7 +59,7 @@ pub(crate) fn is_bad_answer(trap: &Trap) -> bool {
 
 impl Call {
     pub(crate) fn new(cluster: Borrowed, limits: Arc<Limits>, clock: Arc<AtomicU64>) -> Self {
-        Self { cluster, clock, asking_ticks: 0, questions: 0, memory: Memory { limits, bytes: 0 } }
+        Self { cluster, clock, asking_ticks: 0, questions: 0, memory: Memory::new(limits) }
     }
 
     pub(crate) fn cluster(&mut self) -> &mut dyn Cluster {
@@ -98,6 +106,7 @@ impl ResourceLimiter for Memory {
         if desired > max {
             return Err(wasmtime::Error::new(Excess::Table { desired, max }));
         }
+        self.table_elements = self.table_elements.max(desired);
         Ok(true)
     }
 

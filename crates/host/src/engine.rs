@@ -45,6 +45,20 @@ pub struct Stats {
     pub questions: u32,
     /// Bytes of linear memory at the end.
     pub memory_bytes: usize,
+    /// Elements of the largest table.
+    pub table_elements: usize,
+}
+
+impl Stats {
+    /// The larger of each figure of two calls.
+    pub(crate) fn max(&self, other: &Self) -> Self {
+        Self {
+            fuel: self.fuel.max(other.fuel),
+            questions: self.questions.max(other.questions),
+            memory_bytes: self.memory_bytes.max(other.memory_bytes),
+            table_elements: self.table_elements.max(other.table_elements),
+        }
+    }
 }
 
 impl ComponentEngine {
@@ -70,7 +84,12 @@ impl ComponentEngine {
         let decided = self.limit(&mut store).and_then(|()| self.contract.decide(&mut store, request));
         let fuel = self.limits.fuel.saturating_sub(store.get_fuel().unwrap_or_default());
         let Call { questions, memory, .. } = store.data();
-        let stats = Stats { fuel, questions: *questions, memory_bytes: memory.bytes };
+        let stats = Stats {
+            fuel,
+            questions: *questions,
+            memory_bytes: memory.bytes,
+            table_elements: memory.table_elements,
+        };
         let decision = match decided {
             Ok(Ok(decision)) => Ok(decision),
             Ok(Err(what)) => Err(EngineFault::BadAnswer(what)),

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bindery_policy::{Matcher, Metadata, PolicyFault, Reclaimer as _};
+use parking_lot::Mutex;
 use wasmtime::component::Linker;
 use wasmtime::{Store, Trap};
 
@@ -23,9 +24,6 @@ use crate::gate::TICK;
 use crate::load::{self, LoadError};
 use crate::{HostError, Limits, Options, Runtime, Stats, read, settings};
 
-/// Largest component of a policy that is compiled, in bytes. One that contains an interpreter has 12 to 20
-/// MiB.
-const COMPONENT_BYTES_MAX: usize = 32 << 20;
 /// Most rows of one call, as the contract says; a larger batch is judged in several calls.
 const ROWS_MAX: usize = 512;
 
@@ -59,6 +57,14 @@ impl ComponentPolicy {
         }
     }
 
+    /// The most fuel, memory and table elements that one call has used so far.
+    pub fn most(&self) -> Stats {
+        match self {
+            Self::Matcher(matcher) => matcher.most(),
+            Self::Reclaimer(reclaimer) => reclaimer.most(),
+        }
+    }
+
     /// Checks settings beyond its schema; see [`Matcher::check`].
     ///
     /// # Errors
@@ -86,6 +92,8 @@ struct Limited {
     limits: Arc<Limits>,
     /// Units of fuel that all calls have used.
     fuel: AtomicU64,
+    /// The most that one call has used, of each.
+    most: Mutex<Stats>,
 }
 
 /// The data of a wasmtime store: what one call of a policy may use.
@@ -101,6 +109,9 @@ struct Loaded<P> {
 }
 
 impl PolicyHost {
+    /// Largest component that is compiled, in bytes. One that contains an interpreter has 12 to 20 MiB.
+    pub const COMPONENT_BYTES_MAX: usize = 32 << 20;
+
     /// Sets up a host. Each place of [`Options::concurrency`] reserves 64 MiB of address space.
     ///
     /// # Errors
@@ -117,7 +128,7 @@ impl PolicyHost {
     ///
     /// The file cannot be read, this host cannot run it, or what it says about itself breaks a rule.
     pub fn load_file(&self, path: &Path, limits: Limits) -> Result<ComponentPolicy, LoadError> {
-        self.load(&read(path, COMPONENT_BYTES_MAX)?, limits)
+        self.load(&read(path, Self::COMPONENT_BYTES_MAX)?, limits)
     }
 
     /// Loads a policy from the bytes of a component; see [`PolicyHost::load_file`].
@@ -126,14 +137,14 @@ impl PolicyHost {
     ///
     /// As [`PolicyHost::load_file`].
     pub fn load(&self, bytes: &[u8], limits: Limits) -> Result<ComponentPolicy, LoadError> {
-        let (component, digest) = self.runtime.compile(bytes, COMPONENT_BYTES_MAX)?;
+        let (component, digest) = self.runtime.compile(bytes, Self::COMPONENT_BYTES_MAX)?;
         let engine = &self.runtime.shared.engine;
         let is_reclaimer = match load::MATCHER.check(engine, &component) {
             Err(LoadError::NoExport { .. }) if load::RECLAIMER.is_exported(engine, &component) => true,
             checked => checked.map(|_| false)?,
         };
-        let (shared, fuel) = (Arc::clone(&self.runtime.shared), AtomicU64::new(0));
-        let calls = Limited { shared, limits: Arc::new(limits), fuel };
+        let (shared, limits) = (Arc::clone(&self.runtime.shared), Arc::new(limits));
+        let calls = Limited { shared, limits, fuel: AtomicU64::new(0), most: Mutex::default() };
         let mut linker = Linker::new(engine);
         let mismatch = |error: wasmtime::Error| LoadError::Mismatch(format!("{error:#}"));
         if !is_reclaimer {
@@ -162,15 +173,18 @@ impl Limited {
     ) -> (Result<T, PolicyFault>, Stats) {
         let _pass = self.shared.gate.enter();
         stacker::maybe_grow(STACK_LEFT_BYTES, STACK_NEW_BYTES, || {
-            let memory = Memory { limits: Arc::clone(&self.limits), bytes: 0 };
+            let memory = Memory::new(Arc::clone(&self.limits));
             let mut store = Store::new(&self.shared.engine, PolicyCall { memory });
             let answer = self.limit(&mut store).and_then(|()| function(&mut store));
             let stats = Stats {
                 fuel: self.limits.fuel.saturating_sub(store.get_fuel().unwrap_or_default()),
                 questions: 0,
                 memory_bytes: store.data().memory.bytes,
+                table_elements: store.data().memory.table_elements,
             };
             self.fuel.fetch_add(stats.fuel, Ordering::Relaxed);
+            let mut most = self.most.lock();
+            *most = most.max(&stats);
             (answer.map_err(|error| self.fault(&error)), stats)
         })
     }

@@ -1,7 +1,10 @@
 //! `cargo xtask bench`: benchmarks, built in release mode.
 
-use std::ffi::OsString;
-use std::process::Command;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -23,6 +26,9 @@ pub(crate) struct Arguments {
 enum Bench {
     /// One decision: by the component, natively, and as a scan like upstream's.
     Decide,
+    /// Policies in each language, the same rule as a policy in JSON, and decisions with policies. Those whose
+    /// language is not installed are left out.
+    Policy,
     /// Reviews per second of the webhook, and the time that it adds to creating a claim, beside CEL:
     /// `[--volumes N] [--seconds N] [--connections N] [--creations N] [--rounds N]`.
     Admission,
@@ -44,9 +50,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let name = match arguments.bench {
         Bench::Decide => {
             let mut command = released("bindery-bench")?;
-            command.arg("--engine").arg(components::build()?);
+            command.arg("decide").arg("--engine").arg(components::build()?);
             return process::run(command.args(&arguments.arguments));
         }
+        Bench::Policy => return policy(&arguments.arguments),
         Bench::Admission => "admission",
         Bench::Bind => "bind",
         Bench::Writes => "writes",
@@ -61,6 +68,43 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     tools::offer_control_plane(&mut command)?;
     process::run(command.arg(name).args(&arguments.arguments))
+}
+
+/// Measures policies.
+fn policy(arguments: &[OsString]) -> Result<()> {
+    let mut command = released("bindery-bench")?;
+    command.arg("policy").arg("--engine").arg(components::build()?);
+    command.arg("--policies").arg(components::policies()?).arg("--twice").arg(components::bench_policy()?);
+    let bindery = released("bindery")?.get_program().to_owned();
+    for (language, option) in [("javascript", "--javascript"), ("python", "--python")] {
+        match authored(&bindery, language) {
+            Ok(component) => _ = command.arg(option).arg(component),
+            Err(error) => eprintln!("the policy in {language} is left out: {error:#}"),
+        }
+    }
+    process::run(command.args(arguments))
+}
+
+/// The component of a new policy in JavaScript or Python, made and built by `bindery policy`.
+fn authored(bindery: &OsStr, language: &str) -> Result<PathBuf> {
+    let tools::Componentize { js, py } = tools::componentize()?;
+    let parent = workspace::target_folder()?.join("components/authored");
+    let folder = parent.join(language);
+    if folder.is_dir() {
+        fs::remove_dir_all(&folder)?;
+    }
+    fs::create_dir_all(&parent)?;
+    let policy = || {
+        let mut command = Command::new(bindery);
+        command.arg("policy").current_dir(&parent);
+        command
+    };
+    process::run(policy().args(["new", "--language", language, language]).stdout(Stdio::null()))?;
+    // As they are after the first build.
+    symlink(js.join("node_modules"), folder.join("node_modules"))?;
+    symlink(&py, folder.join(".venv"))?;
+    process::run(policy().args(["build", language]).env("PYTHONPATH", &py).stdout(Stdio::null()))?;
+    Ok(folder.join(language).with_extension("wasm"))
 }
 
 /// The program of a package, built as for users.

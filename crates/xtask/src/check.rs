@@ -12,7 +12,7 @@ type Check = fn() -> Result<Command>;
 
 /// Carries out `cargo xtask check`. All checks run, even if one fails; the error names all that failed.
 pub(crate) fn run() -> Result<()> {
-    let checks: [(&str, Check); 8] = [
+    let checks: [(&str, Check); 9] = [
         ("format", || Ok(cargo(&["fmt", "--all", "--", "--check"]))),
         ("lints", || {
             Ok(cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]))
@@ -21,7 +21,8 @@ pub(crate) fn run() -> Result<()> {
         ("fuzz targets", fuzz_targets),
         ("documents", documents),
         ("dependencies", dependencies),
-        ("chart", chart),
+        ("chart", || this(&["chart", "--check"])),
+        ("reference", || this(&["reference", "--check"])),
         ("workflows", workflows),
     ];
     let mut failed = Vec::new();
@@ -78,10 +79,10 @@ fn dependencies() -> Result<Command> {
     Ok(command)
 }
 
-/// The generated parts of the chart are up to date.
-fn chart() -> Result<Command> {
+/// Another command of this program, which checks that generated parts are up to date.
+fn this(arguments: &[&str]) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe().context("this program cannot find itself")?);
-    command.args(["chart", "--check"]);
+    command.args(arguments);
     Ok(command)
 }
 

@@ -29,6 +29,9 @@ const ENGINE: &str = "bindery-component";
 pub(crate) const POLICIES: [&str; 7] =
     ["at-most-n-times", "delete-after", "keep-labelled", "prefer", "reserved", "same-zone", "spread"];
 
+/// The policy of a benchmark.
+const BENCH_POLICY: &str = "bindery-bench-policy";
+
 /// Every decision touches the component's initial pages, so stack and memory are small. A decision that needs
 /// more grows the memory.
 const LINKER_ARGUMENTS: [&str; 2] = ["-zstack-size=65536", "--initial-memory=262144"];
@@ -62,6 +65,11 @@ pub(crate) fn policies() -> Result<PathBuf> {
         build_package(name, name)?;
     }
     folder()
+}
+
+/// Builds the policy of a benchmark, and returns its path.
+pub(crate) fn bench_policy() -> Result<PathBuf> {
+    build_package(BENCH_POLICY, BENCH_POLICY)
 }
 
 fn folder() -> Result<PathBuf> {

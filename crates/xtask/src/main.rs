@@ -9,7 +9,7 @@
 //! - [`conformance`]: recorded cases of upstream's controller; [`mod@record`]: how they are recorded;
 //! - [`defects`]: known bugs that the tests must catch;
 //! - [`mod@bench`]: benchmarks; [`soak`]: tests that take hours;
-//! - [`chart`]: the generated parts of the Helm chart;
+//! - [`chart`]: the generated parts of the Helm chart; [`reference`]: the reference for authors of policies;
 //! - [`image`]: Bindery's container image; [`oci`]: the format of container images;
 //! - [`cluster`]: a real cluster on this machine; [`playground`]: a simulated one;
 //! - [`toolchain`]: a Rust that compiles for other targets;
@@ -30,6 +30,7 @@ mod packages;
 mod playground;
 mod process;
 mod record;
+mod reference;
 mod soak;
 mod test;
 mod timing;
@@ -65,6 +66,7 @@ enum Command {
     Playground(playground::Arguments),
     Conformance(conformance::Arguments),
     Record(record::Arguments),
+    Reference(reference::Arguments),
     Defects(defects::Arguments),
     Bench(bench::Arguments),
     Soak(soak::Arguments),
@@ -99,6 +101,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Playground(arguments) => playground::run(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
         Command::Record(arguments) => record::run(&arguments),
+        Command::Reference(arguments) => reference::run(&arguments),
         Command::Defects(arguments) => defects::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Soak(arguments) => soak::run(&arguments),

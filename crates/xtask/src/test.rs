@@ -110,6 +110,8 @@ fn prepared(this: &Path, engine: &Path) -> Result<Command> {
     offer(&mut command, engine)?;
     tools::offer_control_plane(&mut command)?;
     command.env("BINDERY_PYTHON_CLIENT", tools::python_client()?);
+    let tools::Componentize { js, py } = tools::componentize()?;
+    command.env("BINDERY_COMPONENTIZE_JS", js).env("BINDERY_COMPONENTIZE_PY", py);
     if process::is_root() {
         offer_node(&mut command, this)?;
     } else {

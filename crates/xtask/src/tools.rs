@@ -6,11 +6,13 @@
 //! builds the same tool.
 //!
 //! Each version is pinned in one place: Go programs in `tools/*/go.mod` and its checksum file, Python
-//! packages in `tools/*/requirements.txt`, cargo programs in [`Tool::source`].
+//! packages in `tools/*/requirements.txt`, cargo programs in [`Tool::source`], and the programs that make
+//! components of JavaScript and Python by the policies in these languages.
 
 mod cargo;
 pub(crate) mod debian;
 mod go;
+mod javascript;
 mod python;
 
 use std::fs::{self, File};
@@ -164,12 +166,27 @@ pub(crate) fn offer_kube_router(command: &mut Command) -> Result<()> {
 /// A folder with `bin/cargo-zigbuild`, which compiles for other targets, and `ziglang/zig`, its C compiler
 /// and linker.
 pub(crate) fn zigbuild() -> Result<PathBuf> {
-    python::install("zigbuild")
+    python::install("zigbuild", "tools/zigbuild".as_ref())
 }
 
 /// A folder with Kubernetes' client for Python.
 pub(crate) fn python_client() -> Result<PathBuf> {
-    python::install("python-client")
+    python::install("python-client", "tools/python-client".as_ref())
+}
+
+/// The programs that make components of JavaScript and Python, which policies pin.
+pub(crate) struct Componentize {
+    /// A folder with `node_modules`, for policies in JavaScript.
+    pub(crate) js: PathBuf,
+    /// A folder of Python's packages with `bin/componentize-py`, for policies in Python.
+    pub(crate) py: PathBuf,
+}
+
+/// Installs the programs of [`Componentize`].
+pub(crate) fn componentize() -> Result<Componentize> {
+    let js = javascript::install("componentize-js", "policies/prefer-owner".as_ref())?;
+    let py = python::install("componentize-py", "policies/wear".as_ref())?;
+    Ok(Componentize { js, py })
 }
 
 /// The definitions of the custom resources of cert-manager and of the Prometheus operator that the chart

@@ -64,7 +64,8 @@ impl Scenario {
     }
 }
 
-fn volume(number: u32, per_class: u32) -> Volume {
+/// Volume `number`; of `per_class` in its class the sizes go from 1 GiB up.
+pub(crate) fn volume(number: u32, per_class: u32) -> Volume {
     let (class, size) = (CLASSES[number as usize % CLASSES.len()], number / 5 + 1);
     // Each volume except the largest has another value for one label of the selector.
     let differs = (size < per_class).then_some(size % SELECTED);
@@ -108,6 +109,7 @@ fn selector() -> Selector {
     Selector::Requirements((0..SELECTED).map(requirement).collect())
 }
 
-fn request(claim: Claim) -> Request {
+/// The request to sync a claim.
+pub(crate) fn request(claim: Claim) -> Request {
     Request { now: 1_800_000_000, subject: Subject::SyncClaim(Arc::new(claim)) }
 }

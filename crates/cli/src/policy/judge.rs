@@ -9,15 +9,16 @@ use anyhow::{Context as _, Result, bail};
 use bindery_core::{Counted, Volume};
 use bindery_host::ComponentPolicy;
 use bindery_policy::{
-    self as policy, ClaimView, Judged, Matcher, Metadata, Reclaimer, Wish, candidates, check_settings,
+    self as policy, ClaimView, Judged, Matcher, Metadata, PolicyFault, Reclaimer, Wish, candidates,
+    check_settings,
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::cases::{Answer, Case, Verdict};
 use super::shown::{self, Shown};
 
 /// Most volumes that a policy is asked about in one call, as in the contract.
-const ROWS_MAX: usize = 512;
+pub(crate) const ROWS_MAX: usize = 512;
 
 /// A policy that is held against cases.
 #[derive(Clone, Copy)]
@@ -43,13 +44,25 @@ impl Tested<'_> {
         }
     }
 
-    /// What the policy says in a case. An error names what the policy did wrong.
-    pub(crate) fn answer(self, case: &Case) -> Result<Answer> {
-        let checked = check_settings(self.metadata(), &case.settings, |settings| match self {
+    /// Units of fuel that its calls have used.
+    pub(crate) fn fuel(&self) -> u64 {
+        match self {
+            Self::Matcher(matcher) => matcher.fuel(),
+            Self::Reclaimer(reclaimer) => reclaimer.fuel(),
+        }
+    }
+
+    /// Checks settings; the inner error is a sentence about them.
+    pub(crate) fn checked(self, settings: &Map<String, Value>) -> Result<Result<(), String>, PolicyFault> {
+        check_settings(self.metadata(), settings, |settings| match self {
             Self::Matcher(matcher) => matcher.check(settings),
             Self::Reclaimer(reclaimer) => reclaimer.check(settings),
-        })?;
-        if let Err(why) = checked {
+        })
+    }
+
+    /// What the policy says in a case. An error names what the policy did wrong.
+    pub(crate) fn answer(self, case: &Case) -> Result<Answer> {
+        if let Err(why) = self.checked(&case.settings)? {
             return Ok(Answer::Refused(why));
         }
         let settings = Value::Object(case.settings.clone()).to_string();

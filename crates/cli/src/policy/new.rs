@@ -15,8 +15,20 @@ use crate::output;
 /// Most characters of a name.
 const NAME_MAX: usize = 63;
 
-/// The world of policies; the rest of the contract is as in `wit/`.
-const WORLD: &str = "\
+/// The files of every policy.
+const COMMON: [(&str, &str); 2] = [
+    ("wit/facts.wit", include_str!("../../../../wit/0.2/facts.wit")),
+    (".gitignore", "*.wasm\n.venv/\nnode_modules/\n__pycache__/\ntarget/\n"),
+];
+
+/// The files of every matcher: its world, and the document that loads it.
+const MATCHER: [(&str, &str); 3] = [
+    ("wit/match.wit", include_str!("../../../../wit/0.2/match.wit")),
+    ("wit/world.wit", MATCHER_WORLD),
+    ("policy.yaml", MATCHER_DOCUMENT),
+];
+
+const MATCHER_WORLD: &str = "\
 package bindery:policy@0.2.0;
 
 /// A policy that rejects and scores volumes. It imports no function.
@@ -26,19 +38,36 @@ world matcher {
 }
 ";
 
-/// The files of every policy.
-const COMMON: [(&str, &str); 5] = [
-    ("wit/facts.wit", include_str!("../../../../wit/0.2/facts.wit")),
-    ("wit/match.wit", include_str!("../../../../wit/0.2/match.wit")),
-    ("wit/world.wit", WORLD),
-    (".gitignore", "*.wasm\n.venv/\nnode_modules/\n__pycache__/\ntarget/\n"),
-    ("policy.yaml", DOCUMENT),
-];
-
-/// The document that loads the policy.
-const DOCUMENT: &str = "\
+const MATCHER_DOCUMENT: &str = "\
 apiVersion: policy.bindery.dev/v1alpha1
 kind: MatchPolicy
+metadata:
+  name: NAME
+spec:
+  module: NAME.wasm
+  settings: {}
+";
+
+/// The files of every reclaimer, as those of a matcher.
+const RECLAIMER: [(&str, &str); 3] = [
+    ("wit/reclaim.wit", include_str!("../../../../wit/0.2/reclaim.wit")),
+    ("wit/world.wit", RECLAIMER_WORLD),
+    ("policy.yaml", RECLAIMER_DOCUMENT),
+];
+
+const RECLAIMER_WORLD: &str = "\
+package bindery:policy@0.2.0;
+
+/// A policy that says what becomes of volumes whose claims are gone. It imports no function.
+@since(version = 0.2.0)
+world reclaimer {
+  export reclaim;
+}
+";
+
+const RECLAIMER_DOCUMENT: &str = "\
+apiVersion: policy.bindery.dev/v1alpha1
+kind: ReclaimPolicy
 metadata:
   name: NAME
 spec:
@@ -49,7 +78,7 @@ spec:
 const RUST_MANIFEST: &str = "\
 [package]
 name = \"NAME\"
-description = \"Gives a claim only volumes of the zone that its label names.\"
+description = \"NAME\"
 version = \"0.1.0\"
 edition = \"2024\"
 
@@ -74,13 +103,17 @@ strip = true
 
 /// Begin a policy: make a folder that `bindery policy build` builds.
 ///
-/// It begins as a copy of a policy that ships: `same-zone` in Rust, `prefer-owner` in JavaScript, `wear` in
-/// Python. Change it, and the cases in `cases/`.
+/// It begins as a copy of a policy of Bindery's. A matcher is one of `same-zone` in Rust, `prefer-owner` in
+/// JavaScript, or `wear` in Python; a reclaimer is one of `keep-labelled`, in Rust. Change it, and the cases
+/// in `cases/`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The language of the policy.
     #[arg(long, value_enum)]
     language: Language,
+    /// What the policy does.
+    #[arg(long, value_enum, default_value_t = Kind::Matcher)]
+    kind: Kind,
     /// The name of the policy and of its folder: lower-case letters, digits and hyphens.
     name: String,
 }
@@ -93,33 +126,55 @@ enum Language {
     Python,
 }
 
-impl Language {
-    /// The policy that is copied, and its files.
-    fn template(self) -> (&'static str, Vec<(&'static str, &'static str)>) {
-        macro_rules! text {
-            ($policy:literal, $file:literal) => {
-                include_str!(concat!("../../../../policies/", $policy, "/", $file))
-            };
-        }
-        macro_rules! files {
-            ($policy:literal: $($file:literal),*) => {
-                ($policy, vec![$(($file, text!($policy, $file))),*])
-            };
-        }
-        match self {
-            Self::Rust => {
-                let (policy, mut files) =
-                    files!("same-zone": "src/lib.rs", "src/bindings.rs", "settings.json", "cases/cases.yaml");
-                files.extend([("Cargo.toml", RUST_MANIFEST), ("Cargo.lock", include_str!("rust.lock"))]);
-                (policy, files)
-            }
-            Self::JavaScript => files!(
-                "prefer-owner": "policy.js", "build.mjs", "package.json", "package-lock.json",
-                "cases/cases.yaml"
-            ),
-            Self::Python => files!("wear": "policy.py", "requirements.txt", "cases/cases.yaml"),
-        }
+#[derive(Clone, Copy, ValueEnum)]
+enum Kind {
+    /// Rejects and scores volumes that a claim may get.
+    Matcher,
+    /// Says what becomes of volumes whose claims are gone.
+    Reclaimer,
+}
+
+/// Files by their paths, and what they contain.
+type Files = Vec<(&'static str, &'static str)>;
+
+/// The policy that is copied, and its files.
+fn template(language: Language, kind: Kind) -> Result<(&'static str, Files)> {
+    macro_rules! text {
+        ($policy:literal, $file:literal) => {
+            include_str!(concat!("../../../../policies/", $policy, "/", $file))
+        };
     }
+    macro_rules! files {
+        ($policy:literal: $($file:literal),*) => {
+            ($policy, vec![$(($file, text!($policy, $file))),*])
+        };
+    }
+    let (policy, mut files): (_, Files) = match (language, kind) {
+        (Language::Rust, Kind::Matcher) => {
+            files!("same-zone": "src/lib.rs", "src/bindings.rs", "settings.json", "cases/cases.yaml")
+        }
+        (Language::Rust, Kind::Reclaimer) => {
+            files!("keep-labelled": "src/lib.rs", "src/bindings.rs", "settings.json", "cases/cases.yaml")
+        }
+        (Language::JavaScript, Kind::Matcher) => files!(
+            "prefer-owner": "policy.js", "build.mjs", "package.json", "package-lock.json", "cases/cases.yaml"
+        ),
+        (Language::Python, Kind::Matcher) => {
+            files!("wear": "policy.py", "requirements.txt", "cases/cases.yaml")
+        }
+        (Language::JavaScript | Language::Python, Kind::Reclaimer) => {
+            bail!("there is no reclaimer to begin with in this language yet: write --language rust")
+        }
+    };
+    if let Language::Rust = language {
+        files.extend([("Cargo.toml", RUST_MANIFEST), ("Cargo.lock", include_str!("rust.lock"))]);
+    }
+    files.extend(COMMON);
+    files.extend(match kind {
+        Kind::Matcher => MATCHER,
+        Kind::Reclaimer => RECLAIMER,
+    });
+    Ok((policy, files))
 }
 
 /// Runs `bindery policy new`.
@@ -129,10 +184,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if !is_name(name) || !name.starts_with(|c: char| c.is_ascii_lowercase()) {
         bail!("{name:?} is not a name: write lower-case letters, digits and hyphens, at most {NAME_MAX}");
     }
+    let (policy, files) = template(arguments.language, arguments.kind)?;
     let folder = PathBuf::from(name);
     fs::create_dir(&folder).with_context(|| format!("the folder {name} cannot be made"))?;
-    let (policy, files) = arguments.language.template();
-    for (file, text) in COMMON.into_iter().chain(files) {
+    for (file, text) in files {
         let path = folder.join(file);
         let write = || {
             fs::create_dir_all(path.parent().unwrap_or(&folder))?;

@@ -56,8 +56,13 @@ impl ComponentMatcher {
         Ok(Self { metadata: described(answer)?, loaded })
     }
 
+    /// The most that one call has used so far.
+    pub(super) fn most(&self) -> Stats {
+        *self.loaded.calls.most.lock()
+    }
+
     /// As [`Matcher::judge`], with what the call used; of several calls the sum of the fuel, and the most
-    /// memory.
+    /// of the rest.
     pub fn judge_with_stats(
         &self,
         settings: &str,
@@ -72,8 +77,7 @@ impl ComponentMatcher {
                 let (claim, rows) = (claim.lower(), rows.lower());
                 matcher.bindery_policy_match_().call_judge(store, settings, &claim, &rows)
             });
-            stats.fuel += used.fuel;
-            stats.memory_bytes = stats.memory_bytes.max(used.memory_bytes);
+            stats = Stats { fuel: stats.fuel + used.fuel, ..stats.max(&used) };
             let answer = answer.map(Verdicts::from).and_then(|answer| {
                 answer.verdicts(&self.metadata, rows.whole.len())?;
                 Ok(answer)

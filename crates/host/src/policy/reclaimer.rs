@@ -60,6 +60,11 @@ impl ComponentReclaimer {
         }
         Ok(Self { metadata, loaded })
     }
+
+    /// The most that one call has used so far.
+    pub(super) fn most(&self) -> Stats {
+        *self.loaded.calls.most.lock()
+    }
 }
 
 impl Reclaimer for ComponentReclaimer {

@@ -165,7 +165,7 @@ fn go() -> Result<PathBuf> {
     if process::exists("go", "version")? {
         return Ok("go".into());
     }
-    Ok(python::install("go")?.join("go/bin/go"))
+    Ok(python::install("go", "tools/go".as_ref())?.join("go/bin/go"))
 }
 
 /// The version of a module that a go.mod requires.

