@@ -3,7 +3,7 @@
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use bindery_controller::{Configuration, Key, SyncError};
+use bindery_controller::{Configuration, Key, Settings, SyncError};
 use bindery_core::{
     Action, Claim, ClaimFact, ClaimKey, Decision, Engine, Facts, Follows, Outcome, Request, Requirement,
     SelectorOperator, Source, Step, Subject, Volume,
@@ -180,6 +180,52 @@ async fn nothing_waits_for_a_matcher_but_its_own_claim() {
     tokio::task::spawn_blocking(move || barrier.wait()).await.unwrap();
     assert_eq!(asking.await.unwrap(), Ok(()));
     assert_eq!(bound_to(&binder, "asks").as_deref(), Some("v2"));
+}
+
+#[tokio::test]
+async fn a_claim_without_policies_has_its_turn_while_many_wait_for_a_matcher() {
+    let double = Double::new();
+    // Two matchers are asked at a time.
+    let barrier = Arc::new(Barrier::new(3));
+    let mut blocking = policy("blocks", Blocking(Arc::clone(&barrier)));
+    blocking.matches.classes = vec!["slow".into()];
+    let names: Vec<String> = (0..6).map(|number| format!("slow-{number}")).collect();
+    for name in &names {
+        // Each is seen as another claim, so each has the matcher asked.
+        let facts = [(ClaimFact::Label(ZONE.into()), name.as_str().into())].into_iter().collect();
+        double.add_claim(&Claim { class: Some("slow".into()), facts, ..claim(name) });
+        double.add_volume(&Volume { class: "slow".into(), ..volume(&format!("v-{name}")) });
+    }
+    let configuration =
+        Configuration { policies: Arc::new(Chain::new(vec![blocking])), ..Configuration::default() };
+    let settings = Settings { in_flight_max: 4, ..Settings::default() };
+    let binder =
+        binder_of(bindery_controller::Parts { configuration, settings, ..parts(&double, DefaultEngine) });
+    double.watch(binder.intake(), Duration::ZERO);
+    let is_bound = |name: &str| double.claim(name).annotations.bind_completed;
+    let barrier = || {
+        let barrier = Arc::clone(&barrier);
+        tokio::task::spawn_blocking(move || barrier.wait())
+    };
+    run_during(&binder, async {
+        // Two matchers are being asked until the barrier is reached once more. The other claims wait.
+        barrier().await.unwrap();
+        double.add_volume(&volume("v"));
+        double.add_claim(&claim("other"));
+        binder.intake().deliver(Delivery::applied(volume("v")));
+        binder.intake().deliver(Delivery::applied(claim("other")));
+        for _ in 0..10_000 {
+            tokio::task::yield_now().await;
+        }
+        let is_bound_meanwhile = is_bound("other");
+        // Before anything fails: the runtime waits for the matchers.
+        for _ in 1..names.len() {
+            barrier().await.unwrap();
+        }
+        double.until("all are bound", || names.iter().all(|name| is_bound(name))).await;
+        assert!(is_bound_meanwhile);
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
