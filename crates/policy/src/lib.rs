@@ -15,6 +15,7 @@ mod filtered;
 mod former_claim;
 mod kept;
 mod matcher;
+mod matches;
 mod metadata;
 mod reclaim;
 mod rejections;
@@ -24,7 +25,7 @@ mod settings;
 mod spread;
 mod view;
 
-pub use chain::{Chain, Matches, OnFailure, Otherwise, Policy, Surroundings, Waits};
+pub use chain::{Chain, OnFailure, Otherwise, Policy, Surroundings, Waits};
 pub use counts::{Activity, Counts, FaultCause};
 pub use document::{
     API_VERSION, LabelSelector, MATCH_POLICY, MatchClaims, MatchExpression, MatchPolicy, MatchPolicySpec,
@@ -36,6 +37,7 @@ pub use kept::{Kept, Verdict};
 pub use matcher::{
     Bound, Candidates, ClaimView, Matcher, Narrowing, PolicyFault, Requirement, SCORE_MAX, Verdicts,
 };
+pub use matches::Matches;
 pub use metadata::{Metadata, Reason, is_name};
 pub use reclaim::{Allowed, Judged, ReclaimRule, Reclaimed, Reclaimer, Reclaims, Released, Wish, shown};
 pub use rejections::Rejections;
