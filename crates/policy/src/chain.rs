@@ -49,7 +49,7 @@ pub struct Policy {
 /// What becomes of a claim when a policy that applies to it fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum OnFailure {
-    /// The claim waits: no bind, no provisioning, no class.
+    /// The claim waits: it gets no free volume, nothing is provisioned for it, and it gets no class.
     #[default]
     Wait,
     /// The claim is decided without the policy.
@@ -181,9 +181,36 @@ impl Chain {
         kept: &Kept,
         rounds: &mut Rounds,
     ) -> Result<Told, Stop> {
+        self.narrowed(claim, around, kept, rounds)?.verdict(volume, rounds)
+    }
+
+    /// Whether every policy that applies to a claim answers, for the guard: nothing is provisioned for it
+    /// before, and it gets no class.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::verdict`].
+    pub fn answers(
+        &self,
+        claim: &Claim,
+        around: &Surroundings<'_>,
+        kept: &Kept,
+        rounds: &mut Rounds,
+    ) -> Result<(), Stop> {
+        self.narrowed(claim, around, kept, rounds).map(drop)
+    }
+
+    /// The policies that apply to a claim, when each has narrowed.
+    pub(crate) fn narrowed(
+        &self,
+        claim: &Claim,
+        around: &Surroundings<'_>,
+        kept: &Kept,
+        rounds: &mut Rounds,
+    ) -> Result<Applied<'_>, Stop> {
         let applied = self.applied(claim, around, kept, &rounds.failed)?;
         rounds.narrowed(&applied)?;
-        applied.verdict(volume, rounds)
+        Ok(applied)
     }
 
     /// The policies that apply to a claim, without those that have failed in this decision and are skipped.

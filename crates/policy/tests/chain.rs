@@ -58,7 +58,7 @@ fn try_to_see(
 ) -> Result<Seen, Stop> {
     let live = LiveReads::new();
     let mut session = store.session(&NoEnvironment, &live, DecisionLimits::default());
-    let mut filtered = Filtered::new(&mut session, claim, chain, kept, rounds)?.expect("a policy applies");
+    let mut filtered = Filtered::new(&mut session, claim, chain, kept, rounds).expect("a policy applies");
     let cluster: &mut dyn Cluster = &mut filtered;
     let query = Query::of_claim(claim, claim.access_set());
     let mut seen = Seen { free: Vec::new(), withheld: Vec::new(), rejected: 0 };
@@ -110,7 +110,7 @@ fn rejections_are_counted_by_policy_and_told_once_all_are_known() {
         loop {
             let mut session = store.session(&NoEnvironment, &live, DecisionLimits::default());
             let filtered = Filtered::new(&mut session, &claim, &chain, &kept, &mut rounds);
-            let mut filtered = filtered.unwrap().unwrap();
+            let mut filtered = filtered.unwrap();
             let cluster: &mut dyn Cluster = &mut filtered;
             let asked = if all {
                 cluster.tallies(query.clone()).map(drop)
@@ -168,7 +168,7 @@ fn the_best_fit_is_found_without_judging_what_follows_it() {
     let mut rounds = Rounds::default();
     let first = loop {
         let mut session = store.session(&NoEnvironment, &live, DecisionLimits::default());
-        let mut filtered = Filtered::new(&mut session, &claim, &chain, &kept, &mut rounds).unwrap().unwrap();
+        let mut filtered = Filtered::new(&mut session, &claim, &chain, &kept, &mut rounds).unwrap();
         let cluster: &mut dyn Cluster = &mut filtered;
         match cluster.candidates(Query::of_claim(&claim, AccessModes::from_bits(1).unwrap()), None, 8) {
             Ok(page) => break cluster.identify(page.handles[0]).unwrap().name,
@@ -230,7 +230,7 @@ fn a_volume_that_the_claim_names_is_judged_as_the_engine_has_read_it() {
         loop {
             let mut session = store.session(&NoEnvironment, &live, DecisionLimits::default());
             let filtered = Filtered::new(&mut session, &claim, &chain, &kept, &mut rounds);
-            let cluster: &mut dyn Cluster = &mut filtered.unwrap().unwrap();
+            let cluster: &mut dyn Cluster = &mut filtered.unwrap();
             if is_read {
                 cluster.volume(Source::Overlay, name.into()).unwrap();
             }

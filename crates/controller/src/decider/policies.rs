@@ -180,6 +180,11 @@ impl Policies {
     ) -> Result<Verdict, Stop> {
         around(store, claim, |around| self.chain.verdict(claim, volume, around, &self.kept, rounds))
     }
+
+    /// Whether every policy that applies to a claim answers, as the store has the claim's surroundings now.
+    pub(super) fn answers(&self, store: &Store, claim: &Claim, rounds: &mut Rounds) -> Result<(), Stop> {
+        around(store, claim, |around| self.chain.answers(claim, around, &self.kept, rounds))
+    }
 }
 
 /// What is to be noted of a claim on its volume for reclaimers; `None` for nothing.
