@@ -249,6 +249,31 @@ fn a_volume_that_the_claim_names_is_judged_as_the_engine_has_read_it() {
 }
 
 #[test]
+fn a_fact_in_a_sentence_is_cut_and_is_no_template() {
+    let chain = Chain::new(vec![policy("zone", SameZone)]);
+    let around = Surroundings {
+        namespace: Lookup::Absent,
+        class: Lookup::Absent,
+        siblings: &|_: &Spread| panic!("no policy spreads"),
+    };
+    let sentence = |of_claim: &str, of_volume: &str| {
+        let labels = [(ZONE.into(), of_volume.into())].into();
+        let (kept, volume) = (Kept::default(), Volume { labels, ..volume("v") });
+        let mut rounds = Rounds::default();
+        loop {
+            match chain.verdict(&claim(of_claim), &volume, &around, &kept, &mut rounds) {
+                Err(Stop::Judge) => rounds.perform(&chain, &kept).unwrap(),
+                Ok(Verdict::Rejected { reason, .. }) => return reason.to_string(),
+                verdict => panic!("{verdict:?}"),
+            }
+        }
+    };
+    assert_eq!(sentence("{volume.0}{claim.0}", "{"), "its zone is {, not {volume.0}{claim.0}");
+    let cut = format!("{}…", "ä".repeat(128));
+    assert_eq!(sentence(&"ä".repeat(129), "b"), format!("its zone is b, not {cut}"));
+}
+
+#[test]
 fn a_failing_policy_holds_its_claims_or_is_skipped() {
     let store = store(&[("a1", 1, "a"), ("b1", 1, "b")]);
     let chain = |on_failure| {
