@@ -107,9 +107,7 @@ impl Rounds {
             let answer = chain.reclaimers()[work.place].ask(&work.shown);
             self.reclaimed.push((work, answer));
         }
-        let mut answers = 0;
         for work in std::mem::take(&mut self.work) {
-            answers += work.volumes.len().max(1);
             let policy = &chain.policies()[work.place];
             self.rows += work.volumes.len();
             if self.rows > ROWS_MAX || self.rounds > ROUNDS_MAX {
@@ -119,12 +117,14 @@ impl Rounds {
                 );
                 return Err(Waits { policy: policy.name.clone(), why });
             }
-            if let Err(fault) = policy.ask(&work) {
-                policy.counts.failed(&fault);
-                self.failed.insert(work.place, fault);
+            match policy.ask(&work) {
+                Ok(verdicts) => kept.added(work.place, &work.context, verdicts),
+                Err(fault) => {
+                    policy.counts.failed(&fault);
+                    self.failed.insert(work.place, fault);
+                }
             }
         }
-        kept.trim(answers);
         self.rounds += 1;
         Ok(())
     }
@@ -147,15 +147,15 @@ impl ReclaimRule {
 }
 
 impl crate::Policy {
-    /// Asks the matcher, and keeps the answer.
-    fn ask(&self, Work { context, volumes, spread, .. }: &Work) -> Result<(), PolicyFault> {
+    /// Asks the matcher, and keeps the answer. Returns how many verdicts were not kept before.
+    fn ask(&self, Work { context, volumes, spread, .. }: &Work) -> Result<usize, PolicyFault> {
         let matcher = self.matcher.as_ref().map_err(|why| PolicyFault::Unavailable(why.clone()))?;
         let begun = Instant::now();
         if volumes.is_empty() {
             let narrowing = matcher.narrow(&self.settings, &context.view);
             self.counts.took(begun.elapsed());
             context.keep_narrowing(narrowing?);
-            return Ok(());
+            return Ok(0);
         }
         let metadata = matcher.metadata();
         let rows = candidates(metadata, volumes, spread.clone());
@@ -163,8 +163,7 @@ impl crate::Policy {
         self.counts.took(begun.elapsed());
         let verdicts = answer?.verdicts(metadata, volumes.len())?;
         self.counts.judged(&verdicts);
-        context.keep(metadata, volumes, spread, verdicts);
-        Ok(())
+        Ok(context.keep(metadata, volumes, spread, verdicts))
     }
 }
 

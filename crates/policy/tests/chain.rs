@@ -274,6 +274,26 @@ fn a_fact_in_a_sentence_is_cut_and_is_no_template() {
 }
 
 #[test]
+fn kept_answers_are_bounded_in_bytes_and_the_oldest_go() {
+    let store = store(&[("a1", 1, "a")]);
+    let chain = Chain::new(vec![policy("size", AtMostTwice::judging())]);
+    // Each claim takes a little more than 100 kB, because its fact is kept twice.
+    let kept = Kept::new(250_000);
+    let zones: Vec<_> = ["a", "b", "c", "d", "e"].map(|zone| zone.repeat(50_000)).into();
+    let rows_after = |zone: &str| {
+        see(&store, &chain, &kept, &claim(zone)).unwrap();
+        chain.policies()[0].counts.rows.get()
+    };
+    for zone in &zones {
+        rows_after(zone);
+    }
+    assert_eq!(kept.verdicts(), [(0, 2)].into());
+    assert_eq!([rows_after(&zones[4]), rows_after(&zones[3]), rows_after(&zones[0])], [5, 5, 6]);
+    assert_eq!(kept.verdicts(), [(0, 2)].into());
+    assert_eq!(rows_after(&zones[4]), 7);
+}
+
+#[test]
 fn a_failing_policy_holds_its_claims_or_is_skipped() {
     let store = store(&[("a1", 1, "a"), ("b1", 1, "b")]);
     let chain = |on_failure| {
