@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use bindery_core::Text;
@@ -68,7 +69,11 @@ impl PolicyArguments {
                 Loaded::Reclaim(rule) => reclaimers.push(rule),
             }
         }
-        Ok(Arc::new(Chain::new(policies).with_reclaimers(reclaimers)))
+        let chain = Chain::new(policies).with_reclaimers(reclaimers);
+        Ok(Arc::new(match purpose {
+            Purpose::Serve => chain,
+            Purpose::Show => chain.within(Duration::MAX, Instant::now),
+        }))
     }
 
     fn policy(&self, host: &PolicyHost, manifest: &Manifest, purpose: Purpose) -> Result<Loaded> {

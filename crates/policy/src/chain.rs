@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bindery_core::{
     Claim, Class, Counted, Lookup, Quantity, Query, Requirement, Spread, Stop, Text, Verdict as Told, Volume,
@@ -10,15 +11,24 @@ use bindery_core::{
 use serde::Deserialize;
 
 use crate::kept::{Context, Kept, Verdict};
-use crate::rounds::{Judging, Rounds};
+use crate::rounds::{Judging, Rounds, TIME_MAX};
 use crate::view::{claim_view, sentence};
 use crate::{Counts, Matcher, Matches, PolicyFault, ReclaimRule};
 
 /// The loaded policies, in the order in which they are asked: by [`Policy::order`], then by name.
-#[derive(Default)]
 pub struct Chain {
     policies: Vec<Policy>,
     reclaimers: Vec<ReclaimRule>,
+    /// The longest time of all calls of matchers for one decision, by this clock.
+    pub(crate) time_max: Duration,
+    pub(crate) clock: fn() -> Instant,
+}
+
+impl Default for Chain {
+    fn default() -> Self {
+        let (policies, reclaimers) = Default::default();
+        Self { policies, reclaimers, time_max: TIME_MAX, clock: Instant::now }
+    }
 }
 
 /// A matcher with the document that loads it.
@@ -136,6 +146,13 @@ impl Chain {
         reclaimers.sort_by(|a, b| (a.order, &a.name).cmp(&(b.order, &b.name)));
         self.reclaimers = reclaimers;
         self
+    }
+
+    /// The chain with another limit of the time that its matchers may take for one decision, measured by a
+    /// clock. Two seconds by default.
+    #[must_use]
+    pub fn within(self, time_max: Duration, clock: fn() -> Instant) -> Self {
+        Self { time_max, clock, ..self }
     }
 
     /// The policies that judge volumes for claims, in order.

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::sync::Arc;
+use std::cell::Cell;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
 use bindery_core::{
     AccessModes, Claim, ClaimFact, ClaimKey, Cluster, DecisionLimits, Facts, Lookup, Query, Reason, Slot,
@@ -291,6 +293,36 @@ fn kept_answers_are_bounded_in_bytes_and_the_oldest_go() {
     assert_eq!([rows_after(&zones[4]), rows_after(&zones[3]), rows_after(&zones[0])], [5, 5, 6]);
     assert_eq!(kept.verdicts(), [(0, 2)].into());
     assert_eq!(rows_after(&zones[4]), 7);
+}
+
+thread_local! {
+    static CLOCK_READS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A clock that is read before and after each call, and goes on by a quarter of a second in between.
+fn clock() -> Instant {
+    static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    CLOCK_READS.set(CLOCK_READS.get() + 1);
+    *BEGIN + CLOCK_READS.get() * Duration::from_millis(250)
+}
+
+#[test]
+fn a_decision_whose_calls_take_too_long_waits_and_the_next_one_continues() {
+    let volumes: Vec<_> = (0..3_000).map(|number| format!("v{number:04}")).collect();
+    let store = store(&volumes.iter().map(|name| (name.as_str(), 3, "a")).collect::<Vec<_>>());
+    let policies = vec![policy("zone", SameZone), policy("size", AtMostTwice::judging())];
+    let chain = Chain::new(policies).within(Duration::from_secs(1), clock);
+    let kept = Kept::default();
+    // Two narrowings and rounds of 8, 64 and 512 volumes; then the rounds again, and two calls of 512.
+    for calls in [5, 10] {
+        let Err(Stop::Waits { policy, why }) = see(&store, &chain, &kept, &claim("a")) else {
+            panic!("it ends in time")
+        };
+        assert_eq!((&*policy, CLOCK_READS.get() / 2), ("size", calls));
+        assert!(why.contains("more than 1s for one decision"), "{why}");
+    }
+    assert_eq!(see(&store, &chain, &kept, &claim("a")), seen(&[], &[], 3_000));
+    assert_eq!(CLOCK_READS.get() / 2, 14);
 }
 
 #[test]
