@@ -24,7 +24,7 @@ pub(crate) struct PolicyArguments {
     /// A policy document, or a folder of them: which module decides about which claims or volumes, with which
     /// settings. Repeat it for several. Each document is YAML of apiVersion policy.bindery.dev/v1alpha1, kind
     /// MatchPolicy or ReclaimPolicy.
-    #[arg(long, value_name = "FILE|FOLDER", env = "BINDERY_POLICY", value_delimiter = ':')]
+    #[arg(long, value_name = "FILE|FOLDER", env = "BINDERY_POLICY")]
     policy: Vec<PathBuf>,
     #[command(flatten)]
     shipped: ShippedArgument,
@@ -59,7 +59,7 @@ impl PolicyArguments {
         let host = module::host(cache)?;
         let mut names = BTreeSet::new();
         let (mut policies, mut reclaimers) = (Vec::new(), Vec::new());
-        for manifest in manifest::read(&self.policy, false)? {
+        for manifest in self.manifests()? {
             let policy = self.policy(&host, &manifest, purpose).with_context(|| at(&manifest))?;
             if !names.insert(policy.name().clone()) {
                 bail!("{}: there are two policies of name {:?}; rename one", at(&manifest), policy.name());
@@ -74,6 +74,19 @@ impl PolicyArguments {
             Purpose::Serve => chain,
             Purpose::Show => chain.within(Duration::MAX, Instant::now),
         }))
+    }
+
+    /// The documents. A path without one is an error: its policies would hold nothing.
+    fn manifests(&self) -> Result<Vec<Manifest>> {
+        let mut manifests = Vec::new();
+        for path in &self.policy {
+            let read = manifest::read(std::slice::from_ref(path), false)?;
+            if read.is_empty() {
+                bail!("--policy {}: it has no policy document; add one, or leave it out", path.display());
+            }
+            manifests.extend(read);
+        }
+        Ok(manifests)
     }
 
     fn policy(&self, host: &PolicyHost, manifest: &Manifest, purpose: Purpose) -> Result<Loaded> {
