@@ -33,8 +33,8 @@ pub(crate) struct PolicyArguments {
 /// What policies are loaded for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// To decide about a cluster. A module that cannot be loaded holds the claims or volumes that its policy
-    /// matches, and no others; the log says why.
+    /// To decide about a cluster. A module that cannot be loaded, or cannot check its settings, holds the
+    /// claims or volumes that its policy matches, and no others; the log says why.
     Serve,
     /// To show what would be decided. A module that cannot be loaded is an error, and a busy machine must not
     /// change an answer.
@@ -97,12 +97,13 @@ impl PolicyArguments {
         };
         let folder = Path::new(&manifest.file).parent().unwrap_or(Path::new(""));
         let path = self.shipped.path(spec_module, folder);
-        let module = match path.and_then(|path| module::load(host, &path, purpose.limits())) {
-            Ok(module) => {
-                let checked = check_settings(module.metadata(), settings, |settings| module.check(settings))?;
-                checked.map_err(|why| anyhow!("policy {name:?}: spec.settings: {why}"))?;
-                Ok(module)
-            }
+        let checked = path.and_then(|path| module::load(host, &path, purpose.limits())).and_then(|module| {
+            let checked = check_settings(module.metadata(), settings, |settings| module.check(settings));
+            Ok((module, checked.context("it did not check its settings")?))
+        });
+        let module = match checked {
+            Ok((module, Ok(()))) => Ok(module),
+            Ok((_, Err(why))) => bail!("policy {name:?}: spec.settings: {why}"),
             Err(error) if purpose == Purpose::Show => return Err(error.context(format!("policy {name:?}"))),
             Err(error) => {
                 let why = format!("{error:#}");
