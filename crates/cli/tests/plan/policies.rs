@@ -167,6 +167,14 @@ fn a_wrong_policy_document_is_refused_with_file_field_and_remedy() {
             with(json!({"spec": {"weight": 101}})),
             "bad.yaml, line 1: spec.weight is 101; from 1 to 100 is allowed",
         ),
+        (
+            with(json!({"spec": {"match": {"claimSelector": {"matchLabels": {"foo bar": "x"}}}}})),
+            "bad.yaml, line 1: spec.match.claimSelector: \"foo bar\" cannot be the key of a label",
+        ),
+        (
+            with(json!({"spec": {"match": {"namespaceSelector": {"matchLabels": {"a.b/c": "x y"}}}}})),
+            "bad.yaml, line 1: spec.match.namespaceSelector: \"x y\" of key \"a.b/c\" ",
+        ),
         (String::new(), "--policy bad.yaml: it has no policy document; add one, or leave it out"),
         (
             with(json!({"kind": "ReclaimPolicy"})),
