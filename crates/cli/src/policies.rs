@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use bindery_core::Text;
@@ -23,7 +24,7 @@ pub(crate) struct PolicyArguments {
     /// A policy document, or a folder of them: which module decides about which claims or volumes, with which
     /// settings. Repeat it for several. Each document is YAML of apiVersion policy.bindery.dev/v1alpha1, kind
     /// MatchPolicy or ReclaimPolicy.
-    #[arg(long, value_name = "FILE|FOLDER", env = "BINDERY_POLICY", value_delimiter = ':')]
+    #[arg(long, value_name = "FILE|FOLDER", env = "BINDERY_POLICY")]
     policy: Vec<PathBuf>,
     #[command(flatten)]
     shipped: ShippedArgument,
@@ -32,8 +33,8 @@ pub(crate) struct PolicyArguments {
 /// What policies are loaded for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// To decide about a cluster. A module that cannot be loaded holds the claims or volumes that its policy
-    /// matches, and no others; the log says why.
+    /// To decide about a cluster. A module that cannot be loaded, or cannot check its settings, holds the
+    /// claims or volumes that its policy matches, and no others; the log says why.
     Serve,
     /// To show what would be decided. A module that cannot be loaded is an error, and a busy machine must not
     /// change an answer.
@@ -58,7 +59,7 @@ impl PolicyArguments {
         let host = module::host(cache)?;
         let mut names = BTreeSet::new();
         let (mut policies, mut reclaimers) = (Vec::new(), Vec::new());
-        for manifest in manifest::read(&self.policy, false)? {
+        for manifest in self.manifests()? {
             let policy = self.policy(&host, &manifest, purpose).with_context(|| at(&manifest))?;
             if !names.insert(policy.name().clone()) {
                 bail!("{}: there are two policies of name {:?}; rename one", at(&manifest), policy.name());
@@ -68,7 +69,24 @@ impl PolicyArguments {
                 Loaded::Reclaim(rule) => reclaimers.push(rule),
             }
         }
-        Ok(Arc::new(Chain::new(policies).with_reclaimers(reclaimers)))
+        let chain = Chain::new(policies).with_reclaimers(reclaimers);
+        Ok(Arc::new(match purpose {
+            Purpose::Serve => chain,
+            Purpose::Show => chain.within(Duration::MAX, Instant::now),
+        }))
+    }
+
+    /// The documents. A path without one is an error: its policies would hold nothing.
+    fn manifests(&self) -> Result<Vec<Manifest>> {
+        let mut manifests = Vec::new();
+        for path in &self.policy {
+            let read = manifest::read(std::slice::from_ref(path), false)?;
+            if read.is_empty() {
+                bail!("--policy {}: it has no policy document; add one, or leave it out", path.display());
+            }
+            manifests.extend(read);
+        }
+        Ok(manifests)
     }
 
     fn policy(&self, host: &PolicyHost, manifest: &Manifest, purpose: Purpose) -> Result<Loaded> {
@@ -79,12 +97,13 @@ impl PolicyArguments {
         };
         let folder = Path::new(&manifest.file).parent().unwrap_or(Path::new(""));
         let path = self.shipped.path(spec_module, folder);
-        let module = match path.and_then(|path| module::load(host, &path, purpose.limits())) {
-            Ok(module) => {
-                let checked = check_settings(module.metadata(), settings, |settings| module.check(settings))?;
-                checked.map_err(|why| anyhow!("policy {name:?}: spec.settings: {why}"))?;
-                Ok(module)
-            }
+        let checked = path.and_then(|path| module::load(host, &path, purpose.limits())).and_then(|module| {
+            let checked = check_settings(module.metadata(), settings, |settings| module.check(settings));
+            Ok((module, checked.context("it did not check its settings")?))
+        });
+        let module = match checked {
+            Ok((module, Ok(()))) => Ok(module),
+            Ok((_, Err(why))) => bail!("policy {name:?}: spec.settings: {why}"),
             Err(error) if purpose == Purpose::Show => return Err(error.context(format!("policy {name:?}"))),
             Err(error) => {
                 let why = format!("{error:#}");

@@ -83,7 +83,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ADDRESS", env = "BINDERY_LISTEN", default_value_t = LISTEN,
           value_parser = settings::address)]
     listen: SocketAddr,
-    /// Most objects that are decided and written at the same time.
+    /// Most objects that are decided and written at the same time. At most half of them, rounded up, are
+    /// claims and volumes that policies may be asked about.
     #[arg(long, value_name = "N", env = "BINDERY_IN_FLIGHT", default_value_t = 256,
           value_parser = settings::whole::<usize>(1..=10_000))]
     in_flight: usize,

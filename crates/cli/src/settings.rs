@@ -6,7 +6,7 @@
 mod file;
 mod values;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
@@ -20,6 +20,8 @@ use crate::Arguments;
 const SERVE: &str = "serve";
 /// The argument that names the settings file.
 const CONFIG: &str = "config";
+/// The variable of `--policy`.
+const POLICY: &str = "BINDERY_POLICY";
 /// The name under which kubectl finds this program as a plugin.
 const PLUGIN: &str = "kubectl-bindery";
 /// Prefix of the variables of settings. Other variables have it too, such as those of a Service named
@@ -68,8 +70,26 @@ fn config(command: &Command, line: &[OsString]) -> Option<Option<PathBuf>> {
 }
 
 fn finish(command: Command, line: Vec<OsString>) -> Result<Arguments> {
-    let matches = command.try_get_matches_from(line).unwrap_or_else(|error| error.exit());
+    let matches = with_paths(command)?.try_get_matches_from(line).unwrap_or_else(|error| error.exit());
     Ok(Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
+}
+
+/// The command with the paths of [`POLICY`] as its defaults. The variable separates them by colons, as `PATH`
+/// does; a flag names one path.
+fn with_paths(command: Command) -> Result<Command> {
+    let Some(value) = std::env::var_os(POLICY) else { return Ok(command) };
+    let paths: Vec<PathBuf> = std::env::split_paths(&value).collect();
+    if paths.iter().any(|path| path.as_os_str().is_empty()) {
+        bail!("{POLICY} is {value:?} and has an empty path; separate paths by single colons, or unset it");
+    }
+    // Leaked once, as in `with_defaults`.
+    let paths = paths.into_iter().map(|path| &*path.into_os_string().leak());
+    let paths: Vec<&'static OsStr> = paths.collect();
+    let set = |argument: Arg| match argument.get_env() {
+        Some(variable) if variable == POLICY => argument.env(None::<&str>).default_values(paths.clone()),
+        _ => argument,
+    };
+    Ok(command.mut_subcommands(|subcommand| subcommand.mut_args(set)))
 }
 
 /// The settings of the environment: variable, setting and value.

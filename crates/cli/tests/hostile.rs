@@ -5,6 +5,9 @@
 
 #[path = "../../../tests/faulty.rs"]
 mod faulty;
+#[allow(dead_code, reason = "tests of the host change more of it")]
+#[path = "../../host/tests/hostile_matchers/module.rs"]
+mod module;
 mod playground {
     pub(crate) mod running;
 }
@@ -14,7 +17,7 @@ use std::io::{BufRead as _, BufReader};
 
 use playground::running::Playground;
 use rustix::process::Signal;
-use serde_json::{Deserializer, Value};
+use serde_json::{Deserializer, Value, json};
 use support::{Home, example};
 
 /// Engines that are not loaded, and the sentence about each.
@@ -94,6 +97,28 @@ fn an_engine_that_reaches_no_decision_makes_no_plan() {
         let starts = format!("error: {name}.wasm: persistentvolumeclaim default/");
         assert!(said.starts_with(&starts) && said.contains(&format!(": no decision: {why}")), "{said}");
     }
+}
+
+#[test]
+fn a_policy_that_cannot_check_its_settings_holds_its_claims_and_no_start() {
+    let home = Home::new();
+    home.file("p.wasm", module::Module::default().component());
+    // More than the memory of the module.
+    let settings = json!({"text": "x".repeat(1 << 17)});
+    let document = json!({
+        "apiVersion": "policy.bindery.dev/v1alpha1", "kind": "MatchPolicy",
+        "metadata": {"name": "p"}, "spec": {"module": "p.wasm", "settings": settings},
+    });
+    home.file("p.yaml", document.to_string());
+    let policy = ["--policy", "p.yaml", "--engine", "native"];
+    let serve = [&["serve", "--listen", "127.0.0.1:0", "--kubeconfig", "missing"], &policy[..]].concat();
+    let said = home.bindery(&serve).stderr;
+    assert!(said.contains("what the policy applies to waits") && said.contains("policy=\"p\""), "{said}");
+    assert!(said.contains("--kubeconfig missing cannot be used"), "{said}");
+    let plan = [&["plan", "-f", "p.yaml"], &policy[..]].concat();
+    let said = home.bindery(&plan).stderr;
+    let starts = "error: p.yaml, line 1: policy \"p\": it did not check its settings: ";
+    assert!(said.starts_with(starts), "{said}");
 }
 
 /// The binder continues, logs each object, and writes nothing.

@@ -144,15 +144,14 @@ impl<P: Port> Decider<P> {
             (Some(claim), _) => {
                 let (chain, kept) = (&self.policies.chain, &self.policies.kept);
                 match Filtered::new(&mut session, claim, chain, kept, rounds) {
-                    Ok(Some(mut filtered)) => {
+                    Some(mut filtered) => {
                         let answer = told(engine, request, reads, &mut filtered);
                         rejections = filtered.rejections();
                         basis = answer.0.is_ok().then(|| filtered.basis());
                         rests = filtered.into_rests();
                         answer
                     }
-                    Ok(None) => told(engine, request, reads, &mut session),
-                    Err(stop) => (Err(stop.into()), Vec::new()),
+                    None => told(engine, request, reads, &mut session),
                 }
             }
         };

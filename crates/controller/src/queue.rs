@@ -75,6 +75,8 @@ struct State {
     /// Keys of the slow lane. There may be very many, so nothing else is stored for them: a key that is also
     /// added to the fast lane may be decided twice.
     slow: VecDeque<Key>,
+    /// Keys that were taken and deferred, in order. Each is in `queued` too.
+    deferred: VecDeque<Key>,
     /// Turns since the slow lane had one.
     turns: u32,
     in_flight: HashMap<Key, InFlight>,
@@ -174,6 +176,21 @@ impl Queue {
         }
     }
 
+    /// Whether keys are deferred.
+    pub(crate) fn has_deferred(&self) -> bool {
+        !self.state.lock().deferred.is_empty()
+    }
+
+    /// Takes the lock of the key that was deferred the longest time ago. `None` if no key is deferred, or if
+    /// the lock is taken; then the key gets another turn when it is released.
+    pub(crate) fn next_deferred(self: &Arc<Self>) -> Option<KeyLock> {
+        let mut state = self.state.lock();
+        let key = state.deferred.pop_front()?;
+        state.queued.remove(&key);
+        state.give_back();
+        state.begin(key).map(|key| KeyLock::new(self, key))
+    }
+
     /// A turn of the key has succeeded: its failures are forgotten.
     pub(crate) fn succeeded(&self, key: &Key, again_after: Option<Duration>) {
         self.state.lock().failures.remove(key);
@@ -232,7 +249,7 @@ impl Queue {
     /// How many keys wait to be taken.
     pub(crate) fn len(&self) -> usize {
         let state = self.state.lock();
-        state.ready.len() + state.slow.len()
+        state.ready.len() + state.slow.len() + state.deferred.len()
     }
 }
 
@@ -265,17 +282,27 @@ impl State {
 
     fn take(&mut self) -> Option<Key> {
         while let Some(key) = self.pop() {
-            match self.in_flight.entry(key) {
-                Entry::Occupied(mut taken) => taken.get_mut().again = true,
-                Entry::Vacant(free) => {
-                    let key = free.key().clone();
-                    free.insert(InFlight::default());
-                    return Some(key);
-                }
+            if let Some(key) = self.begin(key) {
+                return Some(key);
             }
         }
         self.give_back();
         None
+    }
+
+    /// Takes the lock of a key; `None` if it is taken already.
+    fn begin(&mut self, key: Key) -> Option<Key> {
+        match self.in_flight.entry(key) {
+            Entry::Occupied(mut taken) => {
+                taken.get_mut().again = true;
+                None
+            }
+            Entry::Vacant(free) => {
+                let key = free.key().clone();
+                free.insert(InFlight::default());
+                Some(key)
+            }
+        }
     }
 
     /// The next waiting key of the lane that has the turn.
@@ -304,8 +331,10 @@ impl State {
 
     /// The memory of a long list is not needed again.
     fn give_back(&mut self) {
-        if self.slow.capacity() > KEPT_CAPACITY {
-            self.slow = VecDeque::new();
+        for lane in [&mut self.slow, &mut self.deferred] {
+            if lane.is_empty() && lane.capacity() > KEPT_CAPACITY {
+                *lane = VecDeque::new();
+            }
         }
     }
 

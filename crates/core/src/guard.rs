@@ -91,6 +91,11 @@ pub trait View {
     fn verdict(&self, _claim: &Claim, _volume: &Volume) -> Result<Option<Verdict>, String> {
         Ok(Some(Verdict::Allowed))
     }
+    /// Whether every policy that applies to a claim answers: nothing is provisioned for it before, and it
+    /// gets no class (G10). `false` where one has to be asked first. The error is why the claim waits.
+    fn policies_answer(&self, _claim: &Claim) -> Result<bool, String> {
+        Ok(true)
+    }
     /// What the reclaimers say about a volume whose claim is gone (G11); `None` where one has to be asked
     /// first. The error is why the volume waits. Without reclaimers its reclaim policy decides.
     fn reclaim(&self, _volume: &Volume) -> Result<Option<Reclaim>, String> {

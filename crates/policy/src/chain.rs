@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use bindery_core::{
     Claim, Class, Counted, Lookup, Quantity, Query, Requirement, Spread, Stop, Text, Verdict as Told, Volume,
@@ -11,17 +12,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::evidence::Skipped;
 use crate::kept::{Context, Kept, Verdict};
-use crate::rounds::{Judging, Rounds};
+use crate::rounds::{Judging, Rounds, TIME_MAX};
 use crate::view::{claim_view, sentence};
 use crate::{Counts, Matcher, Matches, PolicyFault, ReclaimRule};
 
 /// The loaded policies, in the order in which they are asked: by [`Policy::order`], then by name.
-#[derive(Default)]
 pub struct Chain {
     policies: Vec<Policy>,
     reclaimers: Vec<ReclaimRule>,
     /// See [`Chain::digest`].
     pub(crate) digest: OnceLock<String>,
+    /// The longest time of all calls of matchers for one decision, by this clock.
+    pub(crate) time_max: Duration,
+    pub(crate) clock: fn() -> Instant,
+}
+
+impl Default for Chain {
+    fn default() -> Self {
+        let (policies, reclaimers, digest) = Default::default();
+        Self { policies, reclaimers, digest, time_max: TIME_MAX, clock: Instant::now }
+    }
 }
 
 /// A matcher with the document that loads it.
@@ -52,7 +62,7 @@ pub struct Policy {
 /// What becomes of a claim when a policy that applies to it fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum OnFailure {
-    /// The claim waits: no bind, no provisioning, no class.
+    /// The claim waits: it gets no free volume, nothing is provisioned for it, and it gets no class.
     #[default]
     Wait,
     /// The claim is decided without the policy.
@@ -141,6 +151,13 @@ impl Chain {
         self
     }
 
+    /// The chain with another limit of the time that its matchers may take for one decision, measured by a
+    /// clock. Two seconds by default.
+    #[must_use]
+    pub fn within(self, time_max: Duration, clock: fn() -> Instant) -> Self {
+        Self { time_max, clock, ..self }
+    }
+
     /// The policies that judge volumes for claims, in order.
     pub fn policies(&self) -> &[Policy] {
         &self.policies
@@ -184,9 +201,36 @@ impl Chain {
         kept: &Kept,
         rounds: &mut Rounds,
     ) -> Result<Told, Stop> {
+        self.narrowed(claim, around, kept, rounds)?.verdict(volume, rounds)
+    }
+
+    /// Whether every policy that applies to a claim answers, for the guard: nothing is provisioned for it
+    /// before, and it gets no class.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::verdict`].
+    pub fn answers(
+        &self,
+        claim: &Claim,
+        around: &Surroundings<'_>,
+        kept: &Kept,
+        rounds: &mut Rounds,
+    ) -> Result<(), Stop> {
+        self.narrowed(claim, around, kept, rounds).map(drop)
+    }
+
+    /// The policies that apply to a claim, when each has narrowed.
+    pub(crate) fn narrowed(
+        &self,
+        claim: &Claim,
+        around: &Surroundings<'_>,
+        kept: &Kept,
+        rounds: &mut Rounds,
+    ) -> Result<Applied<'_>, Stop> {
         let applied = self.applied(claim, around, kept, &rounds.failed)?;
         rounds.narrowed(&applied)?;
-        applied.verdict(volume, rounds)
+        Ok(applied)
     }
 
     /// The policies that apply to a claim, without those that have failed in this decision and are skipped.

@@ -16,7 +16,7 @@ use crate::evidence::Rejects;
 use crate::rejections::Counted;
 use crate::rounds::{Judging, Rounds};
 use crate::spread::{Rejected, Rests};
-use crate::{Basis, Chain, Kept, Rejections, Surroundings};
+use crate::{Basis, Chain, Kept, Rejections, Surroundings, Waits};
 
 /// Stands between the store and the recorder of a decision about a claim.
 ///
@@ -24,7 +24,10 @@ use crate::{Basis, Chain, Kept, Rejections, Surroundings};
 /// call with [`Stop::Judge`]; [`Rounds`] then has the work, and the claim is decided again.
 pub struct Filtered<'a> {
     index: &'a mut dyn VolumeIndex,
+    claim: &'a Claim,
     applied: Applied<'a>,
+    /// Set if a policy that may apply gives no answer: then the claim newly gets no volume and no class.
+    waits: Option<Waits>,
     rounds: &'a mut Rounds,
     lists: BTreeMap<AccessModes, List>,
     /// The volumes that the engine has read by name, as it was told them last.
@@ -62,37 +65,26 @@ impl Row {
 
 impl<'a> Filtered<'a> {
     /// The cluster for a decision about `claim`; `None` if no policy applies to it.
-    ///
-    /// # Errors
-    ///
-    /// The claim waits, because a policy that may apply to it gives no answer.
     pub fn new(
         index: &'a mut dyn VolumeIndex,
         claim: &'a Claim,
         chain: &'a Chain,
         kept: &Kept,
         rounds: &'a mut Rounds,
-    ) -> Result<Option<Self>, Stop> {
+    ) -> Option<Self> {
         let around = Surroundings {
             namespace: index.namespace_labels(&claim.key.namespace),
             class: index.class_of(claim.class_or_empty()),
             siblings: &|spread| index.siblings(claim, spread),
         };
-        let applied = chain.applied(claim, &around, kept, &rounds.failed)?;
-        if applied.asked.is_empty() && applied.skipped.is_empty() {
-            return Ok(None);
-        }
-        Ok(Some(Self {
-            index,
-            applied,
-            rounds,
-            lists: BTreeMap::new(),
-            told: BTreeMap::new(),
-            counted: BTreeMap::new(),
-            rejected: Rejected::new(),
-            rejects: BTreeMap::new(),
-            named: BTreeMap::new(),
-        }))
+        let (applied, waits) = match chain.applied(claim, &around, kept, &rounds.failed) {
+            Ok(applied) if applied.asked.is_empty() && applied.skipped.is_empty() => return None,
+            Ok(applied) => (applied, None),
+            Err(waits) => (Applied { asked: Vec::new(), skipped: Vec::new() }, Some(waits)),
+        };
+        let (lists, told, rejects, named) = Default::default();
+        let (counted, rejected) = (BTreeMap::new(), Rejected::new());
+        Some(Self { index, claim, applied, waits, rounds, lists, told, counted, rejected, rejects, named })
     }
 
     /// What the policies have said, as far as the answers rest on it.
@@ -101,6 +93,15 @@ impl<'a> Filtered<'a> {
         let allowed = rows.filter(|row| row.slot != Slot::Withheld).map(|row| &row.volume);
         let allowed = allowed.filter(|volume| !self.named.contains_key(&volume.name));
         Basis::of_claim(&self.applied, self.named.values().chain(allowed), self.rejects.values())
+    }
+
+    /// Has every policy narrow before it is known which volumes the claim may newly get, and whether there is
+    /// one. Volumes whose claimRef names the claim do not depend on policies.
+    fn narrowed(&mut self) -> Result<(), Stop> {
+        match &self.waits {
+            Some(waits) => Err(waits.clone().into()),
+            None => self.rounds.narrowed(&self.applied),
+        }
     }
 
     /// The numbers of siblings' volumes that the answers rest on.
@@ -114,8 +115,18 @@ impl<'a> Filtered<'a> {
         Counted::sum(self.counted.values(), &self.applied)
     }
 
+    fn has_reserved(&mut self) -> Result<bool, Stop> {
+        let Claim { key, uid, .. } = self.claim;
+        let handles = (self.index as &mut dyn Cluster).reserved_for(key.clone(), uid.clone())?;
+        Ok(!handles.is_empty())
+    }
+
     fn page(&mut self, query: &Query, after: Option<Handle>, limit: u32) -> Result<Page, Stop> {
-        self.rounds.narrowed(&self.applied)?;
+        match self.narrowed() {
+            // The volume that is reserved for the claim may have more access modes than these candidates.
+            Err(Stop::Waits { .. }) if self.has_reserved()? => return Ok(Page::default()),
+            narrowed => narrowed?,
+        }
         let mut list = self.lists.remove(&query.access_set).unwrap_or_default();
         let from = match after {
             None => 0,
@@ -197,7 +208,7 @@ impl<'a> Filtered<'a> {
 
     /// The tallies of the index, and one of the volumes that policies reject.
     fn tallies(&mut self, query: Query) -> Result<Vec<Tally>, Stop> {
-        self.rounds.narrowed(&self.applied)?;
+        self.narrowed()?;
         let mut rejected: Vec<(Quantity, Text)> = Vec::new();
         for access_set in (self.index as &mut dyn Cluster).access_sets(query.access_set)? {
             let applied = &self.applied;
@@ -226,10 +237,10 @@ impl<'a> Filtered<'a> {
 
     /// What the policies say about a volume that the claim names, as the engine has read it.
     fn verdict(&mut self, volume: &Text) -> Result<Verdict, Stop> {
+        self.narrowed()?;
         let Some(volume) = self.told.get(volume) else {
             return Err(Stop::Nonsense("a verdict about a volume that was not read before"));
         };
-        self.rounds.narrowed(&self.applied)?;
         self.named.insert(volume.name.clone(), Arc::clone(volume));
         if let Judgement::Rejected(by) = self.applied.judgement(volume) {
             self.applied.remember(&by, volume, &mut self.rejected);
@@ -241,7 +252,7 @@ impl<'a> Filtered<'a> {
 impl Cluster for Filtered<'_> {
     fn ask(&mut self, question: Question) -> Result<Answer, Stop> {
         // Every policy of the claim was skipped.
-        if self.applied.asked.is_empty() {
+        if self.applied.asked.is_empty() && self.waits.is_none() {
             return self.index.ask(question);
         }
         match question {
@@ -250,6 +261,11 @@ impl Cluster for Filtered<'_> {
             }
             Question::Tallies(query) => Ok(Answer::Tallies(self.tallies(query)?)),
             Question::Verdict(volume) => Ok(Answer::Verdict(self.verdict(&volume)?)),
+            // What an engine asks before it sets a class or has a volume provisioned.
+            question @ (Question::DefaultClasses | Question::DynamicProvisioning) => {
+                self.narrowed()?;
+                self.index.ask(question)
+            }
             question => {
                 let answer = self.index.ask(question)?;
                 if let Answer::Volume(Lookup::Found(volume)) = &answer {

@@ -16,7 +16,7 @@ use crate::{ClaimView, Metadata, Narrowing};
 const BYTES_DEFAULT: usize = 64 << 20;
 /// Bytes of a kept verdict: its key, itself, and the room of a hash table.
 const VERDICT_BYTES: usize = 48;
-/// Bytes of the answers about a claim, without the texts of its facts.
+/// Bytes of the answers about a claim, without verdicts and the texts of its facts.
 const CONTEXT_BYTES: usize = 512;
 
 /// A matcher's verdict about a volume.
@@ -38,9 +38,16 @@ pub struct Kept {
 }
 
 struct Inner {
-    contexts: LruCache<ContextKey, Arc<Context>>,
-    /// Answers that were kept since all were last counted.
-    uncounted: usize,
+    contexts: LruCache<ContextKey, Counted>,
+    bytes: usize,
+    /// Verdicts by policy.
+    verdicts: BTreeMap<usize, usize>,
+}
+
+/// What is kept of a context, as far as it is counted.
+struct Counted {
+    context: Arc<Context>,
+    verdicts: usize,
 }
 
 /// A policy's place in the chain, and a claim as it sees it.
@@ -69,44 +76,59 @@ impl Default for Kept {
 impl Kept {
     /// Keeps about this number of bytes.
     pub fn new(bytes_max: usize) -> Self {
-        let inner = Inner { contexts: LruCache::unbounded(), uncounted: 0 };
+        let inner = Inner { contexts: LruCache::unbounded(), bytes: 0, verdicts: BTreeMap::new() };
         Self { inner: Mutex::new(inner), bytes_max, hashers: [RandomState::new(), RandomState::new()] }
     }
 
     /// Number of verdicts that are kept, by the policy's place in the chain.
     pub fn verdicts(&self) -> BTreeMap<usize, usize> {
-        let mut verdicts = BTreeMap::new();
-        for (key, context) in &self.inner.lock().contexts {
-            *verdicts.entry(key.policy).or_default() += context.verdicts.lock().len();
-        }
-        verdicts
+        self.inner.lock().verdicts.clone()
     }
 
     /// What is kept for a claim. It becomes the latest one.
     pub(crate) fn context(&self, policy: usize, view: ClaimView) -> Arc<Context> {
-        let (whole, nanos) = (view.request.whole, view.request.nanos);
-        let key = ContextKey { policy, whole, nanos, facts: view.facts.clone() };
-        let new = || {
+        let mut inner = self.inner.lock();
+        let Inner { contexts, bytes, .. } = &mut *inner;
+        let key = ContextKey::new(policy, &view);
+        let counted = contexts.get_or_insert(key.clone(), || {
+            *bytes += key.bytes();
             let hashers = self.hashers.clone();
-            Arc::new(Context { view, narrowing: OnceLock::new(), verdicts: Mutex::default(), hashers })
-        };
-        Arc::clone(self.inner.lock().contexts.get_or_insert(key, new))
+            let (narrowing, verdicts) = (OnceLock::new(), Mutex::default());
+            Counted { context: Arc::new(Context { view, narrowing, verdicts, hashers }), verdicts: 0 }
+        });
+        Arc::clone(&counted.context)
     }
 
-    /// Forgets the oldest answers until the rest fits, after this number of answers was kept. Counting visits
-    /// every claim, so it is done once for each sixteenth of the bound.
-    pub(crate) fn trim(&self, answers: usize) {
+    /// Counts the verdicts that were added to what is kept for a claim, and forgets the oldest answers until
+    /// the rest fits.
+    pub(crate) fn added(&self, policy: usize, context: &Arc<Context>, verdicts: usize) {
         let mut inner = self.inner.lock();
-        inner.uncounted += answers;
-        if inner.uncounted * CONTEXT_BYTES < self.bytes_max / 16 {
-            return;
+        let Inner { contexts, bytes, verdicts: all } = &mut *inner;
+        // It may have been forgotten meanwhile.
+        if let Some(counted) = contexts.peek_mut(&ContextKey::new(policy, &context.view))
+            && Arc::ptr_eq(&counted.context, context)
+        {
+            counted.verdicts += verdicts;
+            *bytes += VERDICT_BYTES * verdicts;
+            *all.entry(policy).or_default() += verdicts;
         }
-        inner.uncounted = 0;
-        let mut bytes: usize = inner.contexts.iter().map(|(key, context)| context.bytes(key)).sum();
-        while bytes > self.bytes_max {
-            let Some((key, context)) = inner.contexts.pop_lru() else { return };
-            bytes -= context.bytes(&key).min(bytes);
+        while *bytes > self.bytes_max
+            && let Some((key, counted)) = contexts.pop_lru()
+        {
+            *bytes -= key.bytes() + VERDICT_BYTES * counted.verdicts;
+            *all.entry(key.policy).or_default() -= counted.verdicts;
         }
+    }
+}
+
+impl ContextKey {
+    fn new(policy: usize, ClaimView { request, facts }: &ClaimView) -> Self {
+        Self { policy, whole: request.whole, nanos: request.nanos, facts: facts.clone() }
+    }
+
+    /// Bytes of the context without verdicts. The facts are in the key and in the view.
+    fn bytes(&self) -> usize {
+        CONTEXT_BYTES + 2 * self.facts.iter().flatten().map(|text| text.len()).sum::<usize>()
     }
 }
 
@@ -131,17 +153,20 @@ impl Context {
     }
 
     /// Keeps the verdicts about volumes; `spread` has the number of siblings' volumes for each, if the policy
-    /// spreads.
+    /// spreads. Returns how many were not kept before.
     pub(crate) fn keep(
         &self,
         metadata: &Metadata,
         volumes: &[Arc<Volume>],
         spread: &[u32],
         verdicts: Vec<Verdict>,
-    ) {
+    ) -> usize {
         let row = |(at, volume): (usize, &Arc<Volume>)| self.row(metadata, volume, spread.get(at).copied());
         let rows: Vec<u128> = volumes.iter().enumerate().map(row).collect();
-        self.verdicts.lock().extend(rows.into_iter().zip(verdicts));
+        let mut kept = self.verdicts.lock();
+        let before = kept.len();
+        kept.extend(rows.into_iter().zip(verdicts));
+        kept.len() - before
     }
 
     /// The key of a verdict: two hashes of everything that the verdict depends on. The hashes have random
@@ -153,10 +178,5 @@ impl Context {
         let hash = |hasher: &RandomState| u128::from(hasher.hash_one(row));
         let [first, second] = &self.hashers;
         hash(first) << 64 | hash(second)
-    }
-
-    fn bytes(&self, key: &ContextKey) -> usize {
-        let texts: usize = key.facts.iter().flatten().map(|text| text.len()).sum();
-        CONTEXT_BYTES + 2 * texts + VERDICT_BYTES * self.verdicts.lock().len()
     }
 }

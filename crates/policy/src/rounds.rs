@@ -1,8 +1,9 @@
 //! What a decision has matchers asked, between its tries.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bindery_core::{Stop, Volume};
 
@@ -20,6 +21,11 @@ const ROWS_MAX: usize = 131_072;
 /// The most rounds of one decision. Kept answers may be forgotten between two rounds, so rows alone are no
 /// bound.
 const ROUNDS_MAX: usize = 64;
+/// The most rows of one call, after which the time is looked at.
+const CALL_ROWS_MAX: usize = 512;
+/// The longest time of all calls of matchers for one decision, by default: eight calls at their own limit,
+/// and several times what a Python matcher needs for all rows.
+pub(crate) const TIME_MAX: Duration = Duration::from_secs(2);
 
 /// What matchers have been asked for one decision, which is tried again after each round.
 #[derive(Default)]
@@ -37,6 +43,8 @@ pub struct Rounds {
     rounds: usize,
     /// Rows that have been judged.
     rows: usize,
+    /// How long the calls of each policy have taken, by its place in the chain.
+    took: BTreeMap<usize, Duration>,
 }
 
 /// What a matcher is to be asked.
@@ -60,6 +68,12 @@ impl Work {
     pub(crate) fn narrow(asked: &Asked<'_>) -> Self {
         let (volumes, spread) = (Vec::new(), Vec::new());
         Self { place: asked.place, context: Arc::clone(&asked.context), volumes, spread }
+    }
+
+    /// The volumes of each call; none of a single call that narrows.
+    fn calls(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        let rows = self.volumes.len();
+        (0..rows.max(1)).step_by(CALL_ROWS_MAX).map(move |from| from..rows.min(from + CALL_ROWS_MAX))
     }
 }
 
@@ -103,15 +117,13 @@ impl Rounds {
     ///
     /// # Errors
     ///
-    /// The claim waits: too many volumes would have to be judged.
+    /// The claim waits: too many volumes would have to be judged, or the calls have taken too long.
     pub fn perform(&mut self, chain: &Chain, kept: &Kept) -> Result<(), Waits> {
         if let Some(work) = self.reclaim_work.take() {
             let answer = chain.reclaimers()[work.place].ask(&work.shown);
             self.reclaimed.push((work, answer));
         }
-        let mut answers = 0;
         for work in std::mem::take(&mut self.work) {
-            answers += work.volumes.len().max(1);
             let policy = &chain.policies()[work.place];
             self.rows += work.volumes.len();
             if self.rows > ROWS_MAX || self.rounds > ROUNDS_MAX {
@@ -121,14 +133,38 @@ impl Rounds {
                 );
                 return Err(Waits { policy: policy.name.clone(), why });
             }
-            if let Err(fault) = policy.ask(&work) {
-                policy.counts.failed(&fault);
-                self.failed.insert(work.place, fault);
+            for rows in work.calls() {
+                self.in_time(chain)?;
+                let begun = (chain.clock)();
+                let answer = policy.ask(&work, rows);
+                *self.took.entry(work.place).or_default() += (chain.clock)().duration_since(begun);
+                match answer {
+                    Ok(verdicts) => kept.added(work.place, &work.context, verdicts),
+                    Err(fault) => {
+                        policy.counts.failed(&fault);
+                        self.failed.insert(work.place, fault);
+                        break;
+                    }
+                }
             }
         }
-        kept.trim(answers);
         self.rounds += 1;
         Ok(())
+    }
+
+    /// Whether another call may begin. If not, the claim waits for the policy that has taken the most time.
+    fn in_time(&self, chain: &Chain) -> Result<(), Waits> {
+        if self.took.values().sum::<Duration>() <= chain.time_max {
+            return Ok(());
+        }
+        let slowest = self.took.iter().max_by_key(|(_, took)| **took);
+        let policy = slowest.map(|(place, _)| chain.policies()[*place].name.clone()).unwrap_or_default();
+        let why = format!(
+            "the policies have taken more than {:?} for one decision, and most of it this one; narrow the \
+             volumes by requirements first",
+            chain.time_max
+        );
+        Err(Waits { policy, why })
     }
 }
 
@@ -149,24 +185,29 @@ impl ReclaimRule {
 }
 
 impl crate::Policy {
-    /// Asks the matcher, and keeps the answer.
-    fn ask(&self, Work { context, volumes, spread, .. }: &Work) -> Result<(), PolicyFault> {
+    /// Asks the matcher about these volumes of the work, or to narrow if it has none, and keeps the answer.
+    /// Returns how many verdicts were not kept before.
+    fn ask(
+        &self,
+        Work { context, volumes, spread, .. }: &Work,
+        rows: Range<usize>,
+    ) -> Result<usize, PolicyFault> {
         let matcher = self.matcher.as_ref().map_err(|why| PolicyFault::Unavailable(why.clone()))?;
         let begun = Instant::now();
         if volumes.is_empty() {
             let narrowing = matcher.narrow(&self.settings, &context.view);
             self.counts.took(begun.elapsed());
             context.keep_narrowing(narrowing?);
-            return Ok(());
+            return Ok(0);
         }
         let metadata = matcher.metadata();
-        let rows = candidates(metadata, volumes, spread.clone());
+        let (volumes, spread) = (&volumes[rows.clone()], spread.get(rows).unwrap_or_default());
+        let rows = candidates(metadata, volumes, spread.to_vec());
         let answer = matcher.judge(&self.settings, &context.view, &rows);
         self.counts.took(begun.elapsed());
         let verdicts = answer?.verdicts(metadata, volumes.len())?;
         self.counts.judged(&verdicts);
-        context.keep(metadata, volumes, spread, verdicts);
-        Ok(())
+        Ok(context.keep(metadata, volumes, spread, verdicts))
     }
 }
 

@@ -52,8 +52,7 @@ impl Chain {
         kept: &Kept,
         rounds: &mut Rounds,
     ) -> Result<Vec<Said>, Stop> {
-        let applied = self.applied(claim, around, kept, &rounds.failed)?;
-        rounds.narrowed(&applied)?;
+        let applied = self.narrowed(claim, around, kept, rounds)?;
         applied.verdict(volume, rounds)?;
         Ok(applied.asked.iter().filter_map(|asked| asked.said(volume)).collect())
     }

@@ -7,6 +7,9 @@ use bindery_core::{Claim, ClaimFact, Class, Lookup, Text, Volume};
 
 use crate::{Candidates, ClaimView, Metadata, Surroundings};
 
+/// The most characters of a fact in a sentence.
+const VALUE_CHARS_MAX: usize = 128;
+
 /// The labels of a namespace.
 pub type NamespaceLabels = Lookup<Arc<BTreeMap<Text, Text>>>;
 
@@ -71,18 +74,39 @@ pub fn candidates(metadata: &Metadata, volumes: &[Arc<Volume>], spread: Vec<u32>
     }
 }
 
-/// The sentence of a reason, with the facts that it names.
+/// The sentence of a reason, with the facts that it names. Users write facts, so a placeholder in a fact is
+/// text.
 pub(crate) fn sentence(metadata: &Metadata, reason: u32, claim: &ClaimView, volume: &Volume) -> Text {
     let Some(reason) = metadata.reasons.get(reason as usize) else { return "".into() };
-    let mut text = reason.text.to_string();
-    let mut fill = |place: String, value: Option<&Text>| {
-        text = text.replace(&place, value.map_or("none", |value| &**value));
+    let value = |place: &str| -> Option<Option<Text>> {
+        let (of, number) = place.split_once('.')?;
+        let number: usize = number.parse().ok()?;
+        match of {
+            "claim" => claim.facts.get(number).cloned(),
+            "volume" => metadata.columns.get(number).map(|fact| volume.fact(fact)),
+            _ => None,
+        }
     };
-    for (number, fact) in claim.facts.iter().enumerate() {
-        fill(format!("{{claim.{number}}}"), fact.as_ref());
+    let (mut text, mut rest) = (String::new(), &*reason.text);
+    while let Some((before, after)) = rest.split_once('{') {
+        text.push_str(before);
+        rest = after;
+        match after.split_once('}').and_then(|(place, after)| Some((value(place)?, after))) {
+            Some((value, after)) => {
+                push_value(&mut text, value.as_deref().unwrap_or("none"));
+                rest = after;
+            }
+            None => text.push('{'),
+        }
     }
-    for (number, fact) in metadata.columns.iter().enumerate() {
-        fill(format!("{{volume.{number}}}"), volume.fact(fact).as_ref());
-    }
+    text.push_str(rest);
     text.into()
+}
+
+/// Adds a value to a sentence, at most [`VALUE_CHARS_MAX`] characters of it.
+fn push_value(text: &mut String, value: &str) {
+    match value.char_indices().nth(VALUE_CHARS_MAX) {
+        None => text.push_str(value),
+        Some((end, _)) => text.extend([&value[..end], "…"]),
+    }
 }

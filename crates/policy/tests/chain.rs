@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::sync::Arc;
+use std::cell::Cell;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
 use bindery_core::{
     AccessModes, Claim, ClaimFact, ClaimKey, Cluster, DecisionLimits, Facts, Lookup, Query, Reason, Slot,
@@ -58,7 +60,7 @@ fn try_to_see(
 ) -> Result<Seen, Stop> {
     let live = LiveReads::new();
     let mut session = store.session(&NoEnvironment, &live, DecisionLimits::default());
-    let mut filtered = Filtered::new(&mut session, claim, chain, kept, rounds)?.expect("a policy applies");
+    let mut filtered = Filtered::new(&mut session, claim, chain, kept, rounds).expect("a policy applies");
     let cluster: &mut dyn Cluster = &mut filtered;
     let query = Query::of_claim(claim, claim.access_set());
     let mut seen = Seen { free: Vec::new(), withheld: Vec::new(), rejected: 0 };
@@ -110,7 +112,7 @@ fn rejections_are_counted_by_policy_and_told_once_all_are_known() {
         loop {
             let mut session = store.session(&NoEnvironment, &live, DecisionLimits::default());
             let filtered = Filtered::new(&mut session, &claim, &chain, &kept, &mut rounds);
-            let mut filtered = filtered.unwrap().unwrap();
+            let mut filtered = filtered.unwrap();
             let cluster: &mut dyn Cluster = &mut filtered;
             let asked = if all {
                 cluster.tallies(query.clone()).map(drop)
@@ -168,7 +170,7 @@ fn the_best_fit_is_found_without_judging_what_follows_it() {
     let mut rounds = Rounds::default();
     let first = loop {
         let mut session = store.session(&NoEnvironment, &live, DecisionLimits::default());
-        let mut filtered = Filtered::new(&mut session, &claim, &chain, &kept, &mut rounds).unwrap().unwrap();
+        let mut filtered = Filtered::new(&mut session, &claim, &chain, &kept, &mut rounds).unwrap();
         let cluster: &mut dyn Cluster = &mut filtered;
         match cluster.candidates(Query::of_claim(&claim, AccessModes::from_bits(1).unwrap()), None, 8) {
             Ok(page) => break cluster.identify(page.handles[0]).unwrap().name,
@@ -230,7 +232,7 @@ fn a_volume_that_the_claim_names_is_judged_as_the_engine_has_read_it() {
         loop {
             let mut session = store.session(&NoEnvironment, &live, DecisionLimits::default());
             let filtered = Filtered::new(&mut session, &claim, &chain, &kept, &mut rounds);
-            let cluster: &mut dyn Cluster = &mut filtered.unwrap().unwrap();
+            let cluster: &mut dyn Cluster = &mut filtered.unwrap();
             if is_read {
                 cluster.volume(Source::Overlay, name.into()).unwrap();
             }
@@ -246,6 +248,81 @@ fn a_volume_that_the_claim_names_is_judged_as_the_engine_has_read_it() {
     assert_eq!(verdict("a1", true), Ok(Verdict::Allowed));
     assert_eq!(verdict("b1", true), Ok(rejected));
     assert!(matches!(verdict("b1", false), Err(Stop::Nonsense(_))));
+}
+
+#[test]
+fn a_fact_in_a_sentence_is_cut_and_is_no_template() {
+    let chain = Chain::new(vec![policy("zone", SameZone)]);
+    let around = Surroundings {
+        namespace: Lookup::Absent,
+        class: Lookup::Absent,
+        siblings: &|_: &Spread| panic!("no policy spreads"),
+    };
+    let sentence = |of_claim: &str, of_volume: &str| {
+        let labels = [(ZONE.into(), of_volume.into())].into();
+        let (kept, volume) = (Kept::default(), Volume { labels, ..volume("v") });
+        let mut rounds = Rounds::default();
+        loop {
+            match chain.verdict(&claim(of_claim), &volume, &around, &kept, &mut rounds) {
+                Err(Stop::Judge) => rounds.perform(&chain, &kept).unwrap(),
+                Ok(Verdict::Rejected { reason, .. }) => return reason.to_string(),
+                verdict => panic!("{verdict:?}"),
+            }
+        }
+    };
+    assert_eq!(sentence("{volume.0}{claim.0}", "{"), "its zone is {, not {volume.0}{claim.0}");
+    let cut = format!("{}…", "ä".repeat(128));
+    assert_eq!(sentence(&"ä".repeat(129), "b"), format!("its zone is b, not {cut}"));
+}
+
+#[test]
+fn kept_answers_are_bounded_in_bytes_and_the_oldest_go() {
+    let store = store(&[("a1", 1, "a")]);
+    let chain = Chain::new(vec![policy("size", AtMostTwice::judging())]);
+    // Each claim takes a little more than 100 kB, because its fact is kept twice.
+    let kept = Kept::new(250_000);
+    let zones: Vec<_> = ["a", "b", "c", "d", "e"].map(|zone| zone.repeat(50_000)).into();
+    let rows_after = |zone: &str| {
+        see(&store, &chain, &kept, &claim(zone)).unwrap();
+        chain.policies()[0].counts.rows.get()
+    };
+    for zone in &zones {
+        rows_after(zone);
+    }
+    assert_eq!(kept.verdicts(), [(0, 2)].into());
+    assert_eq!([rows_after(&zones[4]), rows_after(&zones[3]), rows_after(&zones[0])], [5, 5, 6]);
+    assert_eq!(kept.verdicts(), [(0, 2)].into());
+    assert_eq!(rows_after(&zones[4]), 7);
+}
+
+thread_local! {
+    static CLOCK_READS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A clock that is read before and after each call, and goes on by a quarter of a second in between.
+fn clock() -> Instant {
+    static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    CLOCK_READS.set(CLOCK_READS.get() + 1);
+    *BEGIN + CLOCK_READS.get() * Duration::from_millis(250)
+}
+
+#[test]
+fn a_decision_whose_calls_take_too_long_waits_and_the_next_one_continues() {
+    let volumes: Vec<_> = (0..3_000).map(|number| format!("v{number:04}")).collect();
+    let store = store(&volumes.iter().map(|name| (name.as_str(), 3, "a")).collect::<Vec<_>>());
+    let policies = vec![policy("zone", SameZone), policy("size", AtMostTwice::judging())];
+    let chain = Chain::new(policies).within(Duration::from_secs(1), clock);
+    let kept = Kept::default();
+    // Two narrowings and rounds of 8, 64 and 512 volumes; then the rounds again, and two calls of 512.
+    for calls in [5, 10] {
+        let Err(Stop::Waits { policy, why }) = see(&store, &chain, &kept, &claim("a")) else {
+            panic!("it ends in time")
+        };
+        assert_eq!((&*policy, CLOCK_READS.get() / 2), ("size", calls));
+        assert!(why.contains("more than 1s for one decision"), "{why}");
+    }
+    assert_eq!(see(&store, &chain, &kept, &claim("a")), seen(&[], &[], 3_000));
+    assert_eq!(CLOCK_READS.get() / 2, 14);
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn evidence(
     let (claim, live, mut rounds) = (claim(), LiveReads::new(), Rounds::default());
     loop {
         let mut session = store.session(&NoEnvironment, &live, DecisionLimits::default());
-        let mut filtered = Filtered::new(&mut session, &claim, chain, kept, &mut rounds).unwrap().unwrap();
+        let mut filtered = Filtered::new(&mut session, &claim, chain, kept, &mut rounds).unwrap();
         match ask(&mut filtered, Query::of_claim(&claim, claim.access_set())) {
             Ok(()) => return filtered.basis().evidence(chain),
             Err(stop) => assert_eq!(stop, Stop::Judge),

@@ -44,7 +44,7 @@ fn see(store: &Store, chain: &Chain, kept: &Kept, claim: &Claim) -> (Vec<String>
     let (mut rounds, live) = (Rounds::default(), LiveReads::new());
     loop {
         let mut session = store.session(&NoEnvironment, &live, DecisionLimits::default());
-        let mut filtered = Filtered::new(&mut session, claim, chain, kept, &mut rounds).unwrap().unwrap();
+        let mut filtered = Filtered::new(&mut session, claim, chain, kept, &mut rounds).unwrap();
         let cluster: &mut dyn Cluster = &mut filtered;
         match cluster.candidates(Query::of_claim(claim, claim.access_set()), None, 8) {
             Ok(page) => {

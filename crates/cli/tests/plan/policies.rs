@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bindery_kit::json;
 use serde_json::{Value, json};
 
-use crate::support::Home;
+use crate::support::{Ended, Home, ended};
 
 /// A free volume in a zone.
 fn volume(name: &str, size: &str, zone: &str) -> Value {
@@ -168,6 +168,15 @@ fn a_wrong_policy_document_is_refused_with_file_field_and_remedy() {
             "bad.yaml, line 1: spec.weight is 101; from 1 to 100 is allowed",
         ),
         (
+            with(json!({"spec": {"match": {"claimSelector": {"matchLabels": {"foo bar": "x"}}}}})),
+            "bad.yaml, line 1: spec.match.claimSelector: \"foo bar\" cannot be the key of a label",
+        ),
+        (
+            with(json!({"spec": {"match": {"namespaceSelector": {"matchLabels": {"a.b/c": "x y"}}}}})),
+            "bad.yaml, line 1: spec.match.namespaceSelector: \"x y\" of key \"a.b/c\" ",
+        ),
+        (String::new(), "--policy bad.yaml: it has no policy document; add one, or leave it out"),
+        (
             with(json!({"kind": "ReclaimPolicy"})),
             "bad.yaml, line 1: spec.module is a matcher; name a reclaimer, or make the kind \"MatchPolicy\"",
         ),
@@ -189,5 +198,33 @@ fn a_wrong_policy_document_is_refused_with_file_field_and_remedy() {
         let ended = home.bindery(&plan);
         assert_eq!((ended.status, ended.stdout.as_str()), (2, ""), "{ended:?}");
         assert!(ended.stderr.starts_with(&format!("error: {starts}")), "{}\nand not\n{starts}", ended.stderr);
+    }
+}
+
+#[test]
+fn the_variable_names_several_paths_and_a_flag_one() {
+    let home = home();
+    home.file("a:b/zone.yaml", policy("zone", "builtin:same-zone", &json!({"zone": "Label"})).to_string());
+    home.file("claims.yaml", claim("c", json!({})).to_string());
+    let plan = |variable: Option<&str>, arguments: &[&str]| {
+        let plan = ["plan", "-f", "volumes", "-f", "claims.yaml", "-o", "json", "--policies", &shipped()];
+        let mut command = home.command(&[&plan[..], arguments].concat());
+        command.envs(variable.map(|paths| ("BINDERY_POLICY", paths)));
+        ended(command, "")
+    };
+    let chosen = |ended: Ended| {
+        assert_eq!((ended.status, ended.stderr.as_str()), (0, ""), "{ended:?}");
+        let plan: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+        plan["claims"][0]["volume"].as_str().unwrap_or_default().to_owned()
+    };
+    assert_eq!(chosen(plan(None, &[])), "small-b");
+    assert_eq!(chosen(plan(None, &["--policy", "a:b/zone.yaml"])), "right-a");
+    assert_eq!(chosen(plan(Some("policies/zone.yaml:policies/size.yaml"), &[])), "right-a");
+    // The command line overrides the variable.
+    assert_eq!(chosen(plan(Some("missing"), &["--policy", "policies/size.yaml"])), "small-b");
+    for paths in ["", "policies/zone.yaml:", ":policies/zone.yaml"] {
+        let ended = plan(Some(paths), &[]);
+        let starts = format!("error: BINDERY_POLICY is {paths:?} and has an empty path; ");
+        assert!(ended.status == 2 && ended.stderr.starts_with(&starts), "{ended:?}");
     }
 }

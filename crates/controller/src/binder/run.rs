@@ -27,6 +27,8 @@ struct Tasks {
 /// failed.
 struct Turn<P: Port> {
     binder: Arc<Binder<P>>,
+    /// Held by a turn that may have policies asked.
+    _share: Option<OwnedSemaphorePermit>,
     lock: KeyLock,
     span: Span,
     has_ended: bool,
@@ -67,6 +69,8 @@ impl<P: Port> Binder<P> {
         tracing::info!("all lists are complete; decisions begin");
         self.intake.open();
         let permits = Arc::new(Semaphore::new(self.settings.in_flight_max));
+        // A turn that has policies asked may wait long for them: claims without policies keep half of all.
+        let shares = Arc::new(Semaphore::new(self.settings.in_flight_max.div_ceil(2)));
         loop {
             // The permit is waited for before the key is taken: the longer a key waits in the queue, the more
             // changes one decision answers.
@@ -76,16 +80,42 @@ impl<P: Port> Binder<P> {
                 self.observation.forget_versions();
                 tracing::info!("all lists are complete again; decisions go on");
             }
-            let lock = self.intake.queue().next().await;
+            let (lock, share) = self.next_turn(&shares).await;
             // Made here and not in the task, because the task may be abandoned before it begins.
             let span = self.span(lock.key());
-            let turn = Turn { binder: Arc::clone(self), lock, span: span.clone(), has_ended: false };
+            let turn =
+                Turn { binder: Arc::clone(self), _share: share, lock, span: span.clone(), has_ended: false };
             let tasks = tasks.clone();
             let abandon = tasks.abandon.clone();
             tasks.tracker.clone().spawn(async move {
                 let taken = turn.take(permit, &tasks).instrument(span);
                 abandon.run_until_cancelled_owned(taken).await;
             });
+        }
+    }
+
+    /// Waits for the next key, and takes its lock. A turn that may have policies asked gets one of `shares`;
+    /// while there is none, the key is deferred.
+    async fn next_turn(&self, shares: &Arc<Semaphore>) -> (KeyLock, Option<OwnedSemaphorePermit>) {
+        let queue = self.intake.queue();
+        loop {
+            let lock = tokio::select! {
+                biased;
+                Ok(share) = Arc::clone(shares).acquire_owned(), if queue.has_deferred() => {
+                    match queue.next_deferred() {
+                        Some(lock) => return (lock, Some(share)),
+                        None => continue,
+                    }
+                }
+                lock = queue.next() => lock,
+            };
+            if !self.decider.policies.may_be_asked(&self.store, lock.key()) {
+                return (lock, None);
+            }
+            match Arc::clone(shares).try_acquire_owned() {
+                Ok(share) => return (lock, Some(share)),
+                Err(_) => lock.defer(),
+            }
         }
     }
 }

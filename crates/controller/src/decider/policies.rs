@@ -3,13 +3,17 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bindery_core::{Claim, EngineFault, Request, Siblings, Stop, Subject, Text, Timestamp, Verdict, Volume};
+use bindery_core::{
+    Claim, EngineFault, Lookup, Request, Siblings, Source, Stop, Subject, Text, Timestamp, Verdict, Volume,
+};
 use bindery_policy::{
     Activity, Chain, FormerClaim, Kept, Policy, Reclaimed, Rounds, Said, Surroundings, Waits,
 };
 use bindery_store::{Fact, Store};
 use tokio::sync::Semaphore;
 use tracing::Span;
+
+use crate::Key;
 
 /// How many decisions have matchers asked at the same time. The others wait, so that claims without policies
 /// keep a processor.
@@ -94,6 +98,27 @@ impl Policies {
         }
     }
 
+    /// Whether a turn of the key may have policies asked, and so take long.
+    pub(crate) fn may_be_asked(&self, store: &Store, key: &Key) -> bool {
+        match key {
+            Key::Claim(_) if self.chain.is_empty() => false,
+            Key::Claim(key) => match store.claim(Source::Overlay, key) {
+                Lookup::Found(claim) if !claim.annotations.bind_completed => {
+                    !matches!(self.applying(store, &claim), Ok(None))
+                }
+                _ => false,
+            },
+            Key::Volume(_) if !self.reclaims() => false,
+            Key::Volume(name) => match store.volume(Source::Overlay, name) {
+                Lookup::Found(volume) => volume.claim_ref.as_ref().is_some_and(|claim_ref| {
+                    let claim = store.claim(Source::Overlay, &claim_ref.claim_key());
+                    !matches!(claim, Lookup::Found(claim) if claim_ref.uid.as_ref() == Some(&claim.uid))
+                }),
+                _ => false,
+            },
+        }
+    }
+
     /// The first policy that applies to a claim.
     pub(crate) fn applying(&self, store: &Store, claim: &Claim) -> Result<Option<&Policy>, Waits> {
         around(store, claim, |around| self.chain.applying(claim, around))
@@ -154,6 +179,11 @@ impl Policies {
         rounds: &mut Rounds,
     ) -> Result<Verdict, Stop> {
         around(store, claim, |around| self.chain.verdict(claim, volume, around, &self.kept, rounds))
+    }
+
+    /// Whether every policy that applies to a claim answers, as the store has the claim's surroundings now.
+    pub(super) fn answers(&self, store: &Store, claim: &Claim, rounds: &mut Rounds) -> Result<(), Stop> {
+        around(store, claim, |around| self.chain.answers(claim, around, &self.kept, rounds))
     }
 }
 

@@ -92,6 +92,17 @@ impl View for GuardView<'_> {
             Err(stop) => Err(stop.to_string()),
         }
     }
+
+    fn policies_answer(&self, claim: &Claim) -> Result<bool, String> {
+        if self.policies.chain.is_empty() {
+            return Ok(true);
+        }
+        match self.policies.answers(self.store, claim, &mut self.proofs.rounds.borrow_mut()) {
+            Ok(()) => Ok(true),
+            Err(Stop::Judge) => Ok(false),
+            Err(stop) => Err(stop.to_string()),
+        }
+    }
 }
 
 /// The facts of a session that come from no watch.

@@ -50,6 +50,14 @@ impl KeyLock {
         &self.key
     }
 
+    /// Releases the key before its turn began, and puts it behind the keys that were deferred before.
+    pub(crate) fn defer(self) {
+        let mut state = self.queue.state.lock();
+        if !state.closed && state.queued.insert(self.key.clone()) {
+            state.deferred.push_back(self.key.clone());
+        }
+    }
+
     /// Whether a caller waits for the lock. Then the key gets another turn afterwards, so this one can be
     /// skipped.
     pub(crate) fn yields(&self) -> bool {

@@ -38,6 +38,27 @@ async fn a_key_waits_once_and_has_one_turn_in_flight() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_deferred_key_waits_once_and_lets_others_pass() {
+    let queue = queue();
+    queue.add_all([key("a"), key("b")]);
+    next(&queue).await.defer();
+    queue.add(key("a"));
+    assert_eq!((queue.has_deferred(), queue.len()), (true, 2));
+    let b = next(&queue).await;
+    assert_eq!(*b.key(), key("b"));
+    assert!(idle(&queue).await);
+    let a = queue.next_deferred().expect("it is deferred");
+    assert_eq!((a.key(), queue.has_deferred()), (&key("a"), false));
+    // An operation has taken the lock meanwhile.
+    a.defer();
+    let operation = queue.lock(&key("a")).await;
+    assert!(queue.next_deferred().is_none());
+    drop(operation);
+    drop(next(&queue).await);
+    assert!(idle(&queue).await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_offer_that_no_key_would_take_is_not_kept() {
     let queue = queue();
     queue.add_all_to([(key("a"), Lane::Fast), (key("b"), Lane::Slow)]);

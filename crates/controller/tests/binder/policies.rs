@@ -3,10 +3,10 @@
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use bindery_controller::{Configuration, Key, SyncError};
+use bindery_controller::{Configuration, Key, Settings, SyncError};
 use bindery_core::{
-    Action, Claim, ClaimFact, ClaimKey, Decision, Engine, Facts, Follows, Outcome, Request, Requirement,
-    SelectorOperator, Source, Step, Subject, Volume,
+    AccessMode, Action, BindingMode, Claim, ClaimFact, ClaimKey, Class, Decision, Engine, Facts, Follows,
+    Outcome, Request, Requirement, SelectorOperator, Source, Step, Subject, Volume,
 };
 use bindery_engine::DefaultEngine;
 use bindery_kit::{AtMostTwice, Blocking, Fails, SameZone, ZONE, gib, policy};
@@ -148,6 +148,80 @@ async fn a_claim_that_is_bound_does_not_wait_for_a_failing_policy() {
     assert_eq!((double.write_names(), double.reasons()), (vec!["set claim status"], vec![]));
 }
 
+/// Policies that give no answer, each with why the claim waits.
+fn mute() -> [(Policy, &'static str); 2] {
+    let unloaded = Policy { matcher: Err("it is 200 MiB".to_owned()), ..policy("fails", Fails) };
+    [(policy("fails", Fails), "it trapped: unreachable"), (unloaded, "it is 200 MiB")]
+}
+
+#[tokio::test]
+async fn a_volume_that_names_its_claim_does_not_wait_for_a_failing_policy() {
+    // By the scheduler or a provisioner, and by a bind of the binder that was interrupted.
+    for by_controller in [false, true] {
+        for (failing, _) in mute() {
+            let double = Double::new();
+            // One with fewer access modes would be taken first.
+            double.add_volume(&volume("free"));
+            let mut reserved = taken("v", "c");
+            reserved.access_modes = vec![AccessMode::ReadWriteOnce, AccessMode::ReadOnlyMany];
+            reserved.annotations.bound_by_controller = by_controller;
+            double.add_volume(&reserved);
+            double.add_claim(&claim("c"));
+            let binder = binder(&double, DefaultEngine, vec![failing]);
+            assert_eq!(binder.sync(&key("c")).await.result, Ok(()));
+            assert_eq!((bound_to(&binder, "c").as_deref(), double.reasons()), (Some("v"), vec![]));
+        }
+    }
+}
+
+/// Delivers the default class, whose volumes are provisioned.
+fn deliver_class(binder: &bindery_controller::Binder<Double>) {
+    let class = bindery_kit::class("gold", "vendor.example/csi", Some(BindingMode::Immediate));
+    binder.intake().deliver(Delivery::applied(Class { default: true, ..class }));
+}
+
+#[tokio::test]
+async fn a_failing_policy_lets_no_class_be_set_and_nothing_be_provisioned() {
+    for class in [None, Some("gold".into())] {
+        for (failing, why) in mute() {
+            let double = Double::new();
+            double.add_claim(&Claim { class: class.clone(), ..claim("c") });
+            let binder = binder(&double, DefaultEngine, vec![failing]);
+            deliver_class(&binder);
+            let synced = binder.sync(&key("c")).await;
+            let waits = SyncError::Policy { policy: "fails".into(), why: why.to_owned() };
+            assert_eq!((synced.result, synced.operations.len()), (Err(waits), 0));
+            assert_eq!((double.writes(), double.reasons()), (vec![], vec!["PolicyFailed"]));
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_guard_lets_no_class_be_set_where_a_policy_gives_no_answer() {
+    let sets_class = || {
+        Scripted(|request: &Request, _: &mut dyn bindery_core::Cluster| {
+            let Subject::SyncClaim(claim) = &request.subject else { panic!("{request:?}") };
+            let action = Action::SetClaimClass { claim: claim.target(), class: "gold".into() };
+            Ok(Decision::new(vec![Step::from(action)], Outcome::Done))
+        })
+    };
+    let policies = mute().into_iter().map(|(failing, why)| (failing, Some(why)));
+    for (policy, why) in policies.chain([(policy("zone", SameZone), None)]) {
+        let double = Double::new();
+        double.add_claim(&Claim { class: None, ..claim("c") });
+        let binder = binder(&double, sets_class(), vec![policy]);
+        deliver_class(&binder);
+        match (binder.sync(&key("c")).await.result, why) {
+            (Ok(()), None) => assert_eq!(double.write_names(), ["set claim class"]),
+            (Err(SyncError::Unproven(found)), Some(why)) => {
+                assert!(found.contains(why), "{found}");
+                assert_eq!(double.writes(), []);
+            }
+            (result, _) => panic!("{why:?}: {result:?}"),
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_waits_for_a_matcher_but_its_own_claim() {
     let double = Double::new();
@@ -180,6 +254,52 @@ async fn nothing_waits_for_a_matcher_but_its_own_claim() {
     tokio::task::spawn_blocking(move || barrier.wait()).await.unwrap();
     assert_eq!(asking.await.unwrap(), Ok(()));
     assert_eq!(bound_to(&binder, "asks").as_deref(), Some("v2"));
+}
+
+#[tokio::test]
+async fn a_claim_without_policies_has_its_turn_while_many_wait_for_a_matcher() {
+    let double = Double::new();
+    // Two matchers are asked at a time.
+    let barrier = Arc::new(Barrier::new(3));
+    let mut blocking = policy("blocks", Blocking(Arc::clone(&barrier)));
+    blocking.matches.classes = vec!["slow".into()];
+    let names: Vec<String> = (0..6).map(|number| format!("slow-{number}")).collect();
+    for name in &names {
+        // Each is seen as another claim, so each has the matcher asked.
+        let facts = [(ClaimFact::Label(ZONE.into()), name.as_str().into())].into_iter().collect();
+        double.add_claim(&Claim { class: Some("slow".into()), facts, ..claim(name) });
+        double.add_volume(&Volume { class: "slow".into(), ..volume(&format!("v-{name}")) });
+    }
+    let configuration =
+        Configuration { policies: Arc::new(Chain::new(vec![blocking])), ..Configuration::default() };
+    let settings = Settings { in_flight_max: 4, ..Settings::default() };
+    let binder =
+        binder_of(bindery_controller::Parts { configuration, settings, ..parts(&double, DefaultEngine) });
+    double.watch(binder.intake(), Duration::ZERO);
+    let is_bound = |name: &str| double.claim(name).annotations.bind_completed;
+    let barrier = || {
+        let barrier = Arc::clone(&barrier);
+        tokio::task::spawn_blocking(move || barrier.wait())
+    };
+    run_during(&binder, async {
+        // Two matchers are being asked until the barrier is reached once more. The other claims wait.
+        barrier().await.unwrap();
+        double.add_volume(&volume("v"));
+        double.add_claim(&claim("other"));
+        binder.intake().deliver(Delivery::applied(volume("v")));
+        binder.intake().deliver(Delivery::applied(claim("other")));
+        for _ in 0..10_000 {
+            tokio::task::yield_now().await;
+        }
+        let is_bound_meanwhile = is_bound("other");
+        // Before anything fails: the runtime waits for the matchers.
+        for _ in 1..names.len() {
+            barrier().await.unwrap();
+        }
+        double.until("all are bound", || names.iter().all(|name| is_bound(name))).await;
+        assert!(is_bound_meanwhile);
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]

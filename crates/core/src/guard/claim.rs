@@ -171,7 +171,7 @@ impl StepCheck<'_> {
             return self.refuse_claim(Breach::ClassNotDefault, &claim, sentence);
         }
         match self.case.view.class(class) {
-            Lookup::Found(found) if found.default => Ok(()),
+            Lookup::Found(found) if found.default => self.policies_answer(&claim),
             _ if self.case.was_default(class) => {
                 let object = ObjectName::Claim(claim.key.clone());
                 Err(Objection::Stale { object, what: "the class is no longer a default class" })
@@ -181,6 +181,16 @@ impl StepCheck<'_> {
                     format!("spec.storageClassName would become {class:?}, which is not a default class");
                 self.refuse_claim(Breach::ClassNotDefault, &claim, sentence)
             }
+        }
+    }
+
+    /// A claim whose policies give no answer may get a volume that exists, later: neither a class nor a new
+    /// volume can be taken back (G10).
+    pub(super) fn policies_answer(&self, claim: &Claim) -> Result<(), Objection> {
+        match self.case.view.policies_answer(claim) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Objection::Judge),
+            Err(why) => Err(Objection::Unproven { object: ObjectName::Claim(claim.key.clone()), why }),
         }
     }
 

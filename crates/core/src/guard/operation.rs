@@ -74,7 +74,7 @@ impl StepCheck<'_> {
                 operation.plugin, class.provisioner
             ));
         }
-        Ok(())
+        self.policies_answer(claim)
     }
 
     /// Whether the operation names the plugin or driver that serves the provisioner of a class (reference

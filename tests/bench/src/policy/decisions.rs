@@ -241,7 +241,7 @@ fn decide(
             .session(&NoEnvironment, &live, DecisionLimits::default())
             .for_claim(claim.key.clone(), claim.uid.clone());
         let filtered = Filtered::new(&mut session, claim, chain, kept, &mut rounds);
-        let mut filtered = filtered?.context("no policy applies")?;
+        let mut filtered = filtered.context("no policy applies")?;
         let mut recorder = Recorder::new(&mut filtered);
         let decision = engine.decide(request, &mut recorder);
         std::hint::black_box(recorder.into_exchanges());

@@ -30,6 +30,8 @@ pub(crate) struct World {
     pub(crate) volume_proofs: BTreeMap<Text, Lookup<Arc<Volume>>>,
     /// What the policies say about each volume; volumes that are missing are allowed.
     pub(crate) verdicts: BTreeMap<Text, Result<Option<Verdict>, String>>,
+    /// Whether the policies of the claim answer; `None` if they do.
+    pub(crate) answers: Option<Result<bool, String>>,
     /// What the reclaimers say about each volume; the reclaim policies of the others decide.
     pub(crate) reclaims: BTreeMap<Text, Result<Option<Reclaim>, String>>,
 }
@@ -109,6 +111,10 @@ impl View for World {
 
     fn verdict(&self, _: &Claim, volume: &Volume) -> Result<Option<Verdict>, String> {
         self.verdicts.get(&volume.name).cloned().unwrap_or(Ok(Some(Verdict::Allowed)))
+    }
+
+    fn policies_answer(&self, _: &Claim) -> Result<bool, String> {
+        self.answers.clone().unwrap_or(Ok(true))
     }
 }
 

@@ -139,6 +139,8 @@ impl Given {
                 world.volume_proofs.insert(name.into(), found);
             }
             ("rejected" | "unjudged" | "failing", _) => self.policies_say(what, rest),
+            ("policies", ("unasked", _)) => world.answers = Some(Ok(false)),
+            ("policies", ("failing", _)) => world.answers = Some(Err("it trapped".to_owned())),
             ("fate" | "unasked" | "mute" | "before", _) => self.reclaimers_say(what, rest),
             ("unsynced", _) => world.unsynced = true,
             ("offers-again", _) => world.offers_again = true,
