@@ -150,6 +150,30 @@ async fn the_last_state_of_a_claim_decides_even_if_no_note_has_it() {
 }
 
 #[tokio::test]
+async fn the_last_state_of_a_claim_still_decides_after_a_restart() {
+    let double = Double::new();
+    let rules = || {
+        let by_label =
+            ByLabel(|label| Ok(if label == Some(Some("true")) { Wish::Keep } else { Wish::Delete }));
+        vec![ReclaimRule { allow: vec![Allowed::Delete], ..reclaim_rule("deletes", by_label) }]
+    };
+    double.add_volume(&taken("v", "c"));
+    double.add_claim(&pair("c", "v", "false"));
+    let first = binder(&double, rules());
+    assert_eq!(sync(&first, "v").await.result, Ok(()));
+    first.intake().deliver(Delivery::applied(Claim { version: "8".into(), ..pair("c", "v", "true") }));
+    let key = ClaimKey::new("ns", "c");
+    double.change(|objects| objects.remove_claim(&key));
+    first.intake().deliver(Delivery::Gone(ObjectKey::Claim(key)));
+    assert_eq!(sync(&first, "v").await.result, Ok(()));
+    // A volume with policy Retain needs no write to be kept, but its note was about the older state.
+    assert_eq!(double.write_names(), ["annotate volume", "annotate volume", "set volume phase"]);
+    let synced = sync(&binder(&double, rules()), "v").await;
+    assert_eq!((synced.result, synced.operations.len()), (Ok(()), 0));
+    assert_eq!(double.volume("v").policy, ReclaimPolicy::Retain);
+}
+
+#[tokio::test]
 async fn facts_of_a_bound_claim_are_noted_and_outlive_a_restart() {
     let double = Double::new();
     double.add_volume(&Volume { policy: ReclaimPolicy::Delete, ..volume("v") });
