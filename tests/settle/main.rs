@@ -2,10 +2,13 @@
 //!
 //! A world has up to four volumes and four claims, as odd as users make them. The binder's loop runs on it
 //! with the default engine until nothing is written any more. Every write is checked against the guarantees
-//! G1 to G5 and G9 of ARCHITECTURE.md (`law`).
+//! G1 to G5 and G9 to G11 of ARCHITECTURE.md (`law`).
 //!
 //! At the beginning of a calm world every object is reviewed as admission does (`reviews`). A pair that a
 //! review denies or says to wait must not bind, and a claim without findings must.
+//!
+//! Some worlds have policies (`policies`): native matchers that reject by labels or capacity, score, fail at
+//! times or are missing, and reclaimers with every answer. Labels of volumes, claims and namespaces change.
 //!
 //! A settled world stays settled, a binder that starts anew finds nothing to do, and no claim waits for a
 //! volume that it may have. Only watches, subscriptions and timers drive the loop, so no wake-up is missed,

@@ -125,12 +125,14 @@ impl<P: Port> Decider<P> {
     ) -> (Result<Decision, EngineFault>, EngineRun) {
         let environment =
             BinderEnvironment { configuration: &self.configuration, operations: &self.operations };
+        // The session locks the store.
+        let policed = (self.policies.claim(&self.store, request), self.policies.volume(request));
         let mut session = self.store.session(&environment, live, self.limits);
         if let Subject::SyncClaim(claim) = &request.subject {
             session = session.for_claim(claim.key.clone(), claim.uid.clone());
         }
         let (mut rejections, mut rests) = (None, Rests::default());
-        let (answer, exchanges) = match (self.policies.claim(request), self.policies.volume(request)) {
+        let (answer, exchanges) = match policed {
             (None, None) => told(engine, request, reads, &mut session),
             (None, Some(volume)) => {
                 let chain = &self.policies.chain;

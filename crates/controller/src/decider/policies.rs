@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bindery_core::{Claim, EngineFault, Request, Siblings, Stop, Subject, Text, Timestamp, Verdict, Volume};
+use bindery_core::{
+    Claim, EngineFault, Lookup, Request, Siblings, Source, Stop, Subject, Text, Timestamp, Verdict, Volume,
+};
 use bindery_policy::{
     Activity, Chain, FormerClaim, Kept, Policy, Reclaimed, Rounds, Said, Surroundings, Waits,
 };
@@ -28,13 +30,20 @@ impl Policies {
     }
 
     /// The claim of a request that policies are asked about; `None` if there is none or no policy. A claim
-    /// that was bound before chooses no volume, so a policy that fails does not hold it.
-    pub(super) fn claim<'a>(&self, request: &'a Request) -> Option<&'a Arc<Claim>> {
+    /// that was bound before chooses no volume, so a policy that fails does not hold it, unless its volume is
+    /// free: then it gets the volume anew.
+    pub(super) fn claim<'a>(&self, store: &Store, request: &'a Request) -> Option<&'a Arc<Claim>> {
         let claim = match &request.subject {
             Subject::SyncClaim(claim) | Subject::ReviewClaim { new: claim, .. } => claim,
             _ => return None,
         };
-        (!self.chain.is_empty() && !claim.annotations.bind_completed).then_some(claim)
+        let is_free = |name| match store.volume(Source::Overlay, name) {
+            Lookup::Found(volume) => volume.claim_ref.is_none(),
+            _ => false,
+        };
+        let gets_a_volume =
+            || !claim.annotations.bind_completed || claim.volume_name.as_deref().is_some_and(is_free);
+        (!self.chain.is_empty() && gets_a_volume()).then_some(claim)
     }
 
     /// The volume of a request that reclaimers are asked about; `None` if there is none or no reclaimer.
@@ -101,7 +110,7 @@ impl Policies {
 
     /// The claim of a request and its siblings, for each way in which volumes are spread among them.
     pub(crate) fn siblings(&self, store: &Store, request: &Request) -> BTreeSet<Siblings> {
-        let claim = match (&request.subject, self.claim(request)) {
+        let claim = match (&request.subject, self.claim(store, request)) {
             (Subject::SyncClaim(_), Some(claim)) => claim,
             _ => return BTreeSet::new(),
         };

@@ -148,6 +148,18 @@ async fn a_claim_that_is_bound_does_not_wait_for_a_failing_policy() {
     assert_eq!((double.write_names(), double.reasons()), (vec!["set claim status"], vec![]));
 }
 
+#[tokio::test]
+async fn a_claim_that_is_only_marked_as_bound_gets_no_volume_that_its_policies_reject() {
+    let double = Double::new();
+    double.add_volume(&in_zone(volume("v"), "b"));
+    let mut marked = Claim { volume_name: Some("v".into()), ..zoned("c") };
+    marked.annotations.bind_completed = true;
+    double.add_claim(&marked);
+    let binder = binder(&double, DefaultEngine, vec![policy("zone", SameZone)]);
+    assert_eq!(binder.sync(&key("c")).await.result, Ok(()));
+    assert_eq!((double.writes(), double.reasons()), (vec![], vec!["VolumeRejected"]));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_waits_for_a_matcher_but_its_own_claim() {
     let double = Double::new();
