@@ -1,6 +1,6 @@
-//! What no write may do: the guarantees G1 to G5 and G9 to G11 of ARCHITECTURE.md, as rules about the objects of the
-//! API server before and after the write. This shares no code with the guard, which checks decisions before
-//! they are carried out.
+//! What no write may do: the guarantees G1 to G5 and G9 to G11 of ARCHITECTURE.md, as rules about the objects
+//! of the API server before and after the write. This shares no code with the guard, which checks decisions
+//! before they are carried out.
 //!
 //! A write names the version of its own object, so that object is as the binder saw it. The binder may have
 //! seen an earlier state of other objects, but not in a calm world, where the law is stricter.

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use bindery_core::guard::{self, Case, ObjectName, Objection};
 use bindery_core::{
-    Action, Answer, Cluster, Decision, DecisionLimits, Engine, EngineFault, Exchange, Lookup, Question,
-    Recorder, Request, Source, Stop, Subject, Text,
+    Action, Answer, Cluster, Decision, DecisionLimits, Engine, EngineFault, Exchange, Lookup, Narrowed,
+    Question, Recorder, Request, Source, Stop, Subject, Text,
 };
 use bindery_policy::{Filtered, Reclaims, Rejections, Rests, Rounds};
 use bindery_store::{Kind, LiveReads, Revision, Store};
@@ -65,6 +65,8 @@ pub(crate) struct EngineRun {
     pub(crate) rejections: Option<Rejections>,
     /// The numbers of siblings' volumes that policies have read.
     pub(crate) rests: Rests,
+    /// What policies require of volumes before they judge any.
+    pub(crate) required: Option<Arc<Narrowed>>,
 }
 
 /// Why a decision cannot be carried out.
@@ -131,7 +133,7 @@ impl<P: Port> Decider<P> {
         if let Subject::SyncClaim(claim) = &request.subject {
             session = session.for_claim(claim.key.clone(), claim.uid.clone());
         }
-        let (mut rejections, mut rests) = (None, Rests::default());
+        let (mut rejections, mut rests, mut required) = (None, Rests::default(), None);
         let (answer, exchanges) = match policed {
             (None, None) => told(engine, request, reads, &mut session),
             (None, Some(volume)) => {
@@ -145,6 +147,7 @@ impl<P: Port> Decider<P> {
                     Ok(Some(mut filtered)) => {
                         let answer = told(engine, request, reads, &mut filtered);
                         rejections = filtered.rejections();
+                        required = filtered.required().map(Arc::new);
                         rests = filtered.into_rests();
                         answer
                     }
@@ -155,7 +158,7 @@ impl<P: Port> Decider<P> {
         };
         // The store's lock ends with the session: subscriptions take another lock, and a wake takes both.
         let (since, in_flight) = (session.revision(), session.in_flight());
-        (answer, EngineRun { exchanges, since, in_flight, rejections, rests })
+        (answer, EngineRun { exchanges, since, in_flight, rejections, rests, required })
     }
 
     /// Reads the answer to a question that the store cannot answer.

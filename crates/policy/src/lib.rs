@@ -18,6 +18,7 @@ mod matcher;
 mod metadata;
 mod reclaim;
 mod rejections;
+mod required;
 mod rounds;
 mod said;
 mod settings;
