@@ -62,13 +62,23 @@ impl Policies {
         now: Timestamp,
         rounds: &mut Rounds,
     ) -> Result<Reclaimed, Stop> {
-        let last = volume.claim_ref.as_ref().and_then(|claim_ref| {
-            let claim = store.last_claim(claim_ref);
-            let namespace = store.namespace_labels(&claim_ref.namespace);
-            let class = store.class(&volume.class);
-            FormerClaim::of_volume(&self.chain, volume, claim.as_deref(), &namespace, &class)
-        });
-        self.chain.reclaimed(volume, last.as_ref(), now, rounds)
+        self.chain.reclaimed(volume, self.last(store, volume).as_ref(), now, rounds)
+    }
+
+    /// How many volumes reclaimers have kept to which none applies any more.
+    pub(crate) fn left(&self, store: &Store) -> usize {
+        let volumes = store.volumes();
+        let noted = volumes.iter().filter(|volume| volume.policy_before().is_some());
+        noted.filter(|volume| self.chain.has_left(volume, self.last(store, volume).as_ref())).count()
+    }
+
+    /// What is known of the claim of a volume.
+    fn last(&self, store: &Store, volume: &Volume) -> Option<FormerClaim> {
+        let claim_ref = volume.claim_ref.as_ref()?;
+        let claim = store.last_claim(claim_ref);
+        let namespace = store.namespace_labels(&claim_ref.namespace);
+        let class = store.class(&volume.class);
+        FormerClaim::of_volume(&self.chain, volume, claim.as_deref(), &namespace, &class)
     }
 
     /// Whether reclaimers are loaded.

@@ -10,7 +10,7 @@ use bindery_core::{
 };
 use bindery_engine::DefaultEngine;
 use bindery_kit::{ByLabel, KEEP, NOW, keeps_labelled, reclaim_rule};
-use bindery_policy::{Allowed, Chain, PolicyFault, ReclaimRule, Wish};
+use bindery_policy::{Allowed, Chain, Matches, PolicyFault, ReclaimRule, Wish};
 use bindery_store::{Delivery, ObjectKey};
 
 use crate::double::{Double, binder_of, claim, parts, volume};
@@ -110,6 +110,24 @@ async fn a_person_overrides_a_reclaimer_by_the_annotation_or_the_policy() {
     double.add_volume(&Volume { policy: ReclaimPolicy::Delete, ..kept_for(60) });
     let synced = sync(&binder(&double, vec![after_a_day()]), "v").await;
     assert_eq!((double.write_names(), synced.operations.len()), (vec![], 1));
+}
+
+#[tokio::test]
+async fn a_volume_whose_reclaimer_is_taken_away_stays_kept_and_is_counted() {
+    let of_class = |class: &str| {
+        let matches = Matches { classes: vec![class.into()], ..Matches::default() };
+        vec![ReclaimRule { matches, ..after_a_day() }]
+    };
+    for (rules, counted) in [(vec![after_a_day()], 0), (of_class(""), 0), (of_class("other"), 1), (vec![], 1)]
+    {
+        let double = Double::new();
+        double.add_volume(&kept_for(DAY - 60));
+        // Its own policy keeps this one.
+        double.add_volume(&Volume { phase: VolumePhase::Released, ..taken("other", "c") });
+        let binder = binder(&double, rules);
+        assert_eq!(sync(&binder, "v").await.result, Ok(()));
+        assert_eq!((double.writes(), binder.kept_without_policy()), (vec![], counted));
+    }
 }
 
 #[tokio::test]
