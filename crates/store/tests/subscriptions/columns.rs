@@ -22,8 +22,11 @@ impl Dispatcher<usize> for Counting<'_> {
     }
 }
 
+/// Changes one column of a volume.
+type Change = fn(&mut Volume);
+
 /// How often a key that requires something is asked: when the volume appears, and after its change.
-fn asked(narrowed: Narrowed, change: fn(&mut Volume)) -> [usize; 2] {
+fn asked(narrowed: Narrowed, change: Change) -> [usize; 2] {
     let (store, subscriptions) = (Store::default(), Subscriptions::new());
     let dispatcher = Counting(&store, RefCell::default());
     let (query, sets, narrowed) = (Arc::new(query()), WantedSets::Exact, Arc::new(narrowed));
@@ -43,7 +46,7 @@ fn a_volume_wakes_a_key_once_its_columns_are_as_policies_require() {
     fn set(volume: &mut Volume, fact: VolumeFact) {
         volume.facts.set(fact, Some("x".into()));
     }
-    let cases: [(VolumeFact, &str, fn(&mut Volume)); 6] = [
+    let cases: [(VolumeFact, &str, Change); 6] = [
         (VolumeFact::Label("k".into()), "x", |volume| _ = volume.labels.insert("k".into(), "x".into())),
         (VolumeFact::Annotation("k".into()), "x", |volume| set(volume, VolumeFact::Annotation("k".into()))),
         (VolumeFact::Topology("k".into()), "x", |volume| set(volume, VolumeFact::Topology("k".into()))),
