@@ -41,7 +41,7 @@ const WORLDS: &str = "BINDERY_WORLDS";
 /// Worlds without policies.
 const UNPOLICED_WORLDS: (&str, u32) = (WORLDS, 100_000);
 /// Worlds with policies.
-const POLICED_WORLDS: (&str, u32) = (WORLDS, 20_000);
+const POLICED_WORLDS: (&str, u32) = (WORLDS, 40_000);
 
 fn all_settle(worlds: &impl Strategy<Value = WorldBytes>, count: (&str, u32)) -> Vec<Outcome> {
     check_all(worlds, count, trial::run)

@@ -24,7 +24,7 @@ pub(crate) struct Policies {
 pub(crate) struct MatchRule {
     pub(crate) document: Document,
     pub(crate) rejects: Rejects,
-    otherwise: Otherwise,
+    pub(crate) otherwise: Otherwise,
     /// Whether it judges rows; else it narrows.
     judges: bool,
     /// Whether it prefers larger volumes, which also takes judging.

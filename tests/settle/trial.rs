@@ -104,10 +104,11 @@ async fn settle(bytes: &WorldBytes) -> Result<Outcome, String> {
         (state.volumes.clone(), state.claims.clone())
     };
     let report = |what: &str, settled: usize| {
-        let requests = law::requests(&api.objects());
+        let state = api.objects();
+        let (requests, policies) = (law::requests(&state), &state.extra.policies);
         format!(
             "{what}\n--- writes, of which the first {settled} changes came in time\n{requests}\
-             --- at the beginning\n{beginning:#?}"
+             --- policies\n{policies:#?}\n--- at the beginning\n{beginning:#?}"
         )
     };
 

@@ -6,9 +6,9 @@ use bindery_core::{
     Claim, RECLAIM_POLICY_BEFORE, ReclaimPolicy, Text, Timestamp, Volume, VolumeFact, VolumePhase,
 };
 use bindery_kit::NOW;
-use bindery_policy::{Allowed, OnFailure, Wish};
+use bindery_policy::{Allowed, OnFailure, Otherwise, Wish};
 
-use super::{State, check_that, fate, uid_in};
+use super::{State, check_that, fate, may_meet, uid_in};
 use crate::policies::{Document, MatchRule, WishRule, tier_of_claim, tier_of_volume};
 use crate::world::TIER;
 
@@ -77,12 +77,24 @@ fn holds(MatchRule { document, .. }: &MatchRule, claim: &Claim, namespace: Optio
 }
 
 /// A policy that is missing gives a claim no class and no provisioner, by any labels of the claim's namespace
-/// that the binder may have seen.
+/// that the binder may have seen. Nor do policies that let the claim wait for the volumes that they reject.
 pub(super) fn may_provision(state: &State, claim: &Claim) -> Result<(), String> {
     let is_held =
         |tier| state.extra.policies.matchers.iter().any(|rule: &MatchRule| holds(rule, claim, tier));
     let is_held = namespace_tiers(state, &claim.key.namespace).all(is_held);
-    check_that(!is_held, "G10: gives a claim a class or a provisioner although its policy is missing")
+    check_that(!is_held, "G10: gives a claim a class or a provisioner although its policy is missing")?;
+    let waits_for = |volume: &&Arc<Volume>| volume.claim_ref.is_none() && waits_for(state, claim, volume);
+    let volume = state.volumes.values().find(waits_for).filter(|_| state.extra.calm);
+    check_that(volume.is_none(), "G10: gives a claim a class or a provisioner although it is to wait")
+}
+
+/// Whether policies reject a volume that a claim could have had, and all that do let the claim wait.
+fn waits_for(state: &State, claim: &Claim, volume: &Volume) -> bool {
+    let tier = namespace_tiers(state, &claim.key.namespace).last().flatten();
+    let rules = &state.extra.policies.matchers;
+    let mut rejecting = rules.iter().filter(|rule| !allows(rule, claim, tier, volume)).peekable();
+    let waits = |rule: &MatchRule| rule.otherwise == Otherwise::Wait && !rule.document.may_be_skipped();
+    may_meet(&state.extra.classes, claim, volume) && rejecting.peek().is_some() && rejecting.all(waits)
 }
 
 /// What the reclaimers may want for a volume, by each state of its claim that the binder may have seen.

@@ -109,8 +109,7 @@ impl<P: Port> Executor<P> {
         let volume = known.written_volume(volume).or_else(|| known.volume(volume))?;
         let last = self.store.last_claim(volume.claim_ref.as_ref()?)?;
         let note = self.note(&last, volume);
-        let was_bound = last.volume_name.as_ref() == Some(&volume.name);
-        (was_bound && noted(volume) != note.as_ref()).then(|| note_write(volume, note))
+        (noted(volume) != note.as_ref()).then(|| note_write(volume, note))
     }
 
     /// The note of the bound claim, where the volume has another one.
