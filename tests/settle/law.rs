@@ -1,12 +1,13 @@
-//! What no write may do: the guarantees G1 to G5 and G9 of ARCHITECTURE.md, as rules about the objects of the
-//! API server before and after the write. This shares no code with the guard, which checks decisions before
-//! they are carried out.
+//! What no write may do: the guarantees G1 to G5 and G9 to G11 of ARCHITECTURE.md, as rules about the objects
+//! of the API server before and after the write. This shares no code with the guard, which checks decisions
+//! before they are carried out.
 //!
 //! A write names the version of its own object, so that object is as the binder saw it. The binder may have
 //! seen an earlier state of other objects, but not in a calm world, where the law is stricter.
 
 mod claims;
 mod meet;
+mod policed;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,12 +16,15 @@ use std::sync::Arc;
 
 use bindery_controller::Write;
 use bindery_core::{
-    Claim, ClaimKey, ClaimPhase, ClaimTarget, Class, ReclaimPolicy, Text, Uid, Volume, VolumePhase,
+    Action, Claim, ClaimKey, ClaimPhase, ClaimTarget, Class, ReclaimPolicy, Text, Uid, Volume, VolumePhase,
 };
 use bindery_kit::{Change, InMemoryApi, Objects};
 use tokio::time::Instant;
 
 pub(crate) use meet::may_meet;
+pub(crate) use policed::{is_allowed, is_held, left_exposed};
+
+use crate::policies::Policies;
 
 /// The API server of a world.
 pub(crate) type Api = InMemoryApi<Facts>;
@@ -33,6 +37,9 @@ pub(crate) struct Facts {
     /// Whether only the binder acts and its view is true.
     pub(crate) calm: bool,
     pub(crate) assets: Assets,
+    pub(crate) policies: Policies,
+    /// The labels of namespaces, as they were and are, in order.
+    pub(crate) namespaces: Vec<(Text, Arc<BTreeMap<Text, Text>>)>,
     /// How the law was broken.
     pub(crate) violations: Vec<String>,
 }
@@ -65,6 +72,12 @@ pub(crate) fn changes(state: &State) -> usize {
     state.writes.iter().filter(|(_, result)| result.is_ok()).count()
 }
 
+/// How many reclaim policies the binder has set.
+pub(crate) fn policies_set(state: &State) -> usize {
+    let is_set = |write: &Write<Volume>| matches!(write.action, Action::SetReclaimPolicy { .. });
+    state.writes.iter().filter(|(write, result)| result.is_ok() && is_set(write)).count()
+}
+
 /// The writes that the binder asked for, and their results.
 pub(crate) fn requests(state: &State) -> String {
     state.writes.iter().fold(String::new(), |mut text, (write, result)| {
@@ -90,6 +103,7 @@ fn check(state: &State, write: &Write<Volume>, change: &Change) -> Result<(), St
 /// volume and this one is surplus or recycled.
 pub(crate) fn may_destroy(state: &State, volume: &Volume) -> Result<(), String> {
     let fate = fate(state, volume).map_err(|why| format!("destroys data: {why}"))?;
+    policed::may_be_exposed(state, volume, "destroys")?;
     let may = fate.is_gone || is_surplus(volume) || volume.policy == ReclaimPolicy::Recycle;
     check_that(may, "destroys data: the volume was not provisioned for its claim, which has another one")
 }

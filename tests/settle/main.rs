@@ -2,10 +2,13 @@
 //!
 //! A world has up to four volumes and four claims, as odd as users make them. The binder's loop runs on it
 //! with the default engine until nothing is written any more. Every write is checked against the guarantees
-//! G1 to G5 and G9 of ARCHITECTURE.md (`law`).
+//! G1 to G5 and G9 to G11 of ARCHITECTURE.md (`law`).
 //!
 //! At the beginning of a calm world every object is reviewed as admission does (`reviews`). A pair that a
 //! review denies or says to wait must not bind, and a claim without findings must.
+//!
+//! Some worlds have policies (`policies`): native matchers that reject by labels or capacity, score, fail at
+//! times or are missing, and reclaimers with every answer. Labels of volumes, claims and namespaces change.
 //!
 //! A settled world stays settled, a binder that starts anew finds nothing to do, and no claim waits for a
 //! volume that it may have. Only watches, subscriptions and timers drive the loop, so no wake-up is missed,
@@ -21,6 +24,7 @@ mod bytes;
 mod law;
 mod others;
 mod plugin;
+mod policies;
 mod reviews;
 mod trial;
 mod world;
@@ -29,14 +33,18 @@ use bindery_kit::{check_all, seeded_runner};
 use proptest::prelude::Strategy;
 use proptest::strategy::ValueTree as _;
 
-use crate::bytes::WorldBytes;
+use crate::bytes::{CALM, POLICED, ROUGH, UNPOLICED, WorldBytes, worlds};
 use crate::trial::Outcome;
 
-/// Worlds of each kind in a run, and the variable that sets another number.
-const WORLDS: (&str, u32) = ("BINDERY_WORLDS", 100_000);
+/// The variable that sets another number of worlds of each kind in a run.
+const WORLDS: &str = "BINDERY_WORLDS";
+/// Worlds without policies.
+const UNPOLICED_WORLDS: (&str, u32) = (WORLDS, 100_000);
+/// Worlds with policies.
+const POLICED_WORLDS: (&str, u32) = (WORLDS, 40_000);
 
-fn all_settle(worlds: &impl Strategy<Value = WorldBytes>) -> Vec<Outcome> {
-    check_all(worlds, WORLDS, trial::run)
+fn all_settle(worlds: &impl Strategy<Value = WorldBytes>, count: (&str, u32)) -> Vec<Outcome> {
+    check_all(worlds, count, trial::run)
 }
 
 /// The share of outcomes, in a thousand, that satisfy a condition.
@@ -44,18 +52,30 @@ fn share(outcomes: &[Outcome], holds: impl Fn(&Outcome) -> bool) -> usize {
     outcomes.iter().filter(|outcome| holds(outcome)).count() * 1_000 / outcomes.len()
 }
 
-fn assert_eventful(outcomes: &[Outcome]) {
+/// Panics unless these many outcomes of a thousand bound and reclaimed volumes.
+fn assert_eventful(outcomes: &[Outcome], [least_bound, least_reclaimed]: [usize; 2]) {
     let bound = share(outcomes, |outcome| outcome.bound > 0);
     let reclaimed = share(outcomes, |outcome| outcome.reclaimed > 0);
     let refused = share(outcomes, |outcome| outcome.refusals > 0);
     println!("of 1,000 worlds {bound} bound, {reclaimed} reclaimed, {refused} refused something");
-    assert!(bound >= 200 && reclaimed >= 50, "{bound} and {reclaimed} of 1,000");
+    assert!(bound >= least_bound && reclaimed >= least_reclaimed, "{bound} and {reclaimed} of 1,000");
+}
+
+/// Panics unless policies have told often enough in these outcomes.
+fn assert_policed(outcomes: &[Outcome]) {
+    assert_eventful(outcomes, [150, 40]);
+    let held_back = share(outcomes, |outcome| outcome.held_back > 0);
+    let policies_set = share(outcomes, |outcome| outcome.policies_set > 0);
+    println!(
+        "in {held_back} of 1,000 worlds a claim is held back, in {policies_set} a reclaim policy is set"
+    );
+    assert!(held_back >= 10 && policies_set >= 10, "{held_back} and {policies_set} of 1,000");
 }
 
 #[test]
 fn calm_worlds_settle() {
-    let outcomes = all_settle(&bytes::calm());
-    assert_eventful(&outcomes);
+    let outcomes = all_settle(&worlds(CALM, UNPOLICED), UNPOLICED_WORLDS);
+    assert_eventful(&outcomes, [200, 50]);
     // Worlds are odd: few have a claim that names a volume and has no findings.
     for (at, what, least) in [
         (0, "a pair that is denied or told to wait", 100),
@@ -71,14 +91,24 @@ fn calm_worlds_settle() {
 
 #[test]
 fn rough_worlds_settle() {
-    assert_eventful(&all_settle(&bytes::rough()));
+    assert_eventful(&all_settle(&worlds(ROUGH, UNPOLICED), UNPOLICED_WORLDS), [200, 50]);
+}
+
+#[test]
+fn calm_worlds_with_policies_settle() {
+    assert_policed(&all_settle(&worlds(CALM, POLICED), POLICED_WORLDS));
+}
+
+#[test]
+fn rough_worlds_with_policies_settle() {
+    assert_policed(&all_settle(&worlds(ROUGH, POLICED), POLICED_WORLDS));
 }
 
 #[test]
 fn a_world_depends_on_its_bytes_alone() {
     let (_, mut runner) = seeded_runner(0);
     for _ in 0..500 {
-        let bytes = bytes::rough().new_tree(&mut runner).expect("any bytes make a world").current();
+        let bytes = worlds(ROUGH, UNPOLICED).new_tree(&mut runner).expect("any bytes make a world").current();
         assert_eq!(trial::run(&bytes), trial::run(&bytes), "{bytes:?}");
     }
 }

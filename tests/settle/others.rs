@@ -6,10 +6,11 @@ use std::time::Duration;
 use bindery_controller::WriteError;
 use bindery_core::{Claim, ClaimRef, ReclaimPolicy, Text, Uid, Volume, VolumePhase};
 use bindery_kit::{Choices, Fault};
+use bindery_store::{Delivery, Object};
 
 use crate::law::{Api, State};
 use crate::plugin::provisioned;
-use crate::world::{self, CLAIMS, DRIVER, MIGRATED, VOLUMES, key, uid_of};
+use crate::world::{self, CLAIMS, DRIVER, MIGRATED, NAMESPACES, TIER, VOLUMES, key, uid_of};
 
 /// One action, after a delay. Returns true if the action is that the binder loses its Lease and gets it back.
 pub(crate) async fn act(api: &Api, bytes: &[u8; 4]) -> bool {
@@ -18,7 +19,7 @@ pub(crate) async fn act(api: &Api, bytes: &[u8; 4]) -> bool {
         0 => tokio::task::yield_now().await,
         delay => tokio::time::sleep(Duration::from_millis(delay)).await,
     }
-    let actions: [fn(&mut State, &mut Choices<'_>); 14] = [
+    let actions: [fn(&mut State, &mut Choices<'_>); 16] = [
         remove_claim,
         create_claim,
         |state, c| change_claim(state, c, |claim, _| claim.deleting = true),
@@ -29,6 +30,8 @@ pub(crate) async fn act(api: &Api, bytes: &[u8; 4]) -> bool {
         reserve_volume,
         name_volume,
         edit_volume,
+        |state, c| change_claim(state, c, |claim, c| world::label(c, claim)),
+        label_namespace,
         provision_externally,
         |state, c| change_claim(state, c, |claim, _| claim.annotations.selected_node = Some("node".into())),
         |state, c| fail(state, c, Fault::Refused(WriteError::Failed("the server is down".to_owned()))),
@@ -53,6 +56,7 @@ fn create_claim(state: &mut State, c: &mut Choices<'_>) {
     let generation = u32::try_from(state.past_claims.len()).expect("there are few");
     let mut claim = world::claim(name, &[]);
     claim.uid = uid_of(name, generation + 1);
+    world::label(c, &mut claim);
     claim.class = c.pick(&[Some("".into()), None, Some("gold".into()), Some("external".into())]);
     state.put_claim(claim);
 }
@@ -93,8 +97,14 @@ fn name_volume(state: &mut State, c: &mut Choices<'_>) {
 fn edit_volume(state: &mut State, c: &mut Choices<'_>) {
     change_volume(state, c, |volume, c| {
         volume.policy = c.pick(&[ReclaimPolicy::Delete, ReclaimPolicy::Retain, ReclaimPolicy::Recycle]);
-        volume.labels = [("tier".into(), "slow".into())].into();
+        volume.labels = [(TIER.into(), c.pick(&["slow", "fast"]).into())].into();
     });
+}
+
+fn label_namespace(state: &mut State, c: &mut Choices<'_>) {
+    let (name, labels): (Text, _) = (c.pick(&NAMESPACES).into(), world::labels(c));
+    state.extra.namespaces.push((name.clone(), Arc::clone(&labels)));
+    state.report(Delivery::applied(Object::Namespace(name, labels)));
 }
 
 /// An external provisioner makes a volume for a claim that was handed to it.

@@ -1,6 +1,6 @@
 //! One world, from its beginning until it has settled.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -16,11 +16,12 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::bytes::WorldBytes;
-use crate::law::{self, Api, Assets, State, is_pair, may_meet};
+use crate::law::{self, Api, Assets, State, is_allowed, is_held, is_pair, may_meet};
 use crate::others;
 use crate::plugin::MockPlugin;
+use crate::policies;
 use crate::reviews::{self, Predictions};
-use crate::world::{self, CLAIMS, Conditions, MIGRATED, VOLUMES};
+use crate::world::{self, CLAIMS, Conditions, MIGRATED, NAMESPACES, VOLUMES};
 
 /// After the last action everything is tried once more within this time, which is longer than any backoff.
 const SETTLES_WITHIN: Duration = Duration::from_secs(15 * 60);
@@ -36,6 +37,10 @@ pub(crate) struct Outcome {
     pub(crate) bound: usize,
     /// How many volumes were deleted or scrubbed.
     pub(crate) reclaimed: usize,
+    /// How many claims wait although they could have a volume without policies.
+    pub(crate) held_back: usize,
+    /// How many reclaim policies were set.
+    pub(crate) policies_set: usize,
     /// How many decisions the guard refused.
     pub(crate) refusals: u64,
     /// The predictions of reviews for a calm world: [`Predictions::counts`].
@@ -86,6 +91,8 @@ async fn settle(bytes: &WorldBytes) -> Result<Outcome, String> {
         classes: classes.into_iter().map(|class| (class.name.clone(), class)).collect(),
         calm: is_calm,
         assets: Assets::default(),
+        policies: policies::policies(&bytes.policies),
+        namespaces: Vec::new(),
         violations: Vec::new(),
     });
     api.set_yields(conditions.yields);
@@ -97,16 +104,22 @@ async fn settle(bytes: &WorldBytes) -> Result<Outcome, String> {
         (state.volumes.clone(), state.claims.clone())
     };
     let report = |what: &str, settled: usize| {
-        let requests = law::requests(&api.objects());
+        let state = api.objects();
+        let (requests, policies) = (law::requests(&state), &state.extra.policies);
         format!(
             "{what}\n--- writes, of which the first {settled} changes came in time\n{requests}\
-             --- at the beginning\n{beginning:#?}"
+             --- policies\n{policies:#?}\n--- at the beginning\n{beginning:#?}"
         )
     };
 
-    let binder = binder(&api, conditions);
+    let binder = binder(&api, conditions, false);
     deliver_lists(&binder, &api);
-    let predictions = if is_calm { reviews::predict(&binder, &api).await? } else { Predictions::default() };
+    // The reviews of the objects of worlds without policies foretell what becomes of them.
+    let predictions = if is_calm && bytes.policies.is_empty() {
+        reviews::predict(&binder, &api).await?
+    } else {
+        Predictions::default()
+    };
     let mut leading = Leading::begin(&binder);
     let watching = tokio::spawn(watch(Arc::clone(&binder), api.clone(), watches, conditions.lag));
     for action in &bytes.actions {
@@ -121,9 +134,12 @@ async fn settle(bytes: &WorldBytes) -> Result<Outcome, String> {
     leading.end().await.map_err(|error| report(&error, settled))?;
     watching.abort();
 
-    start_anew(&api, conditions).await;
+    if !api.objects().extra.policies.skips_at_times() {
+        start_anew(&api, conditions).await;
+    }
     let state = api.objects();
-    let mut violations = [state.extra.violations.clone(), left_waiting(&state)].concat();
+    let mut violations =
+        [state.extra.violations.clone(), left_waiting(&state), law::left_exposed(&state)].concat();
     violations.extend(reviews::refuted(&state, &predictions));
     if law::changes(&state) != settled {
         violations.insert(0, "something was left to do, which a binder that starts anew does".to_owned());
@@ -132,6 +148,8 @@ async fn settle(bytes: &WorldBytes) -> Result<Outcome, String> {
         changes: settled,
         bound: self::pairs(&state).difference(&pairs).count(),
         reclaimed: state.extra.assets.deleted.len() + state.extra.assets.recycled.len(),
+        held_back: waiting(&state).filter(|(_, volumes)| !volumes.is_empty()).count(),
+        policies_set: law::policies_set(&state),
         refusals: binder.metrics().refusals.get(),
         predicted: predictions.counts(),
     };
@@ -217,11 +235,19 @@ fn populate(state: &mut State, bytes: &WorldBytes) {
     for ((claim, volume), bytes) in claims.iter_mut().zip(&mut volumes).zip(&bytes.volumes) {
         world::pair(&mut Choices::new(&bytes[22..]), claim, volume);
     }
+    let c = &mut Choices::new(&bytes.labels);
+    for name in NAMESPACES {
+        state.extra.namespaces.push((name.into(), world::labels(c)));
+    }
+    if !bytes.policies.is_empty() {
+        claims.iter_mut().for_each(|claim| world::label(c, claim));
+        volumes.iter_mut().for_each(|volume| world::note(c, volume));
+    }
     volumes.into_iter().for_each(|volume| _ = state.put_volume(volume));
     claims.into_iter().for_each(|claim| _ = state.put_claim(claim));
 }
 
-fn binder(api: &Api, conditions: Conditions) -> Arc<Binder<Api>> {
+fn binder(api: &Api, conditions: Conditions, is_mended: bool) -> Arc<Binder<Api>> {
     let plugin: Arc<dyn Plugin<Volume>> = Arc::new(MockPlugin::new(api, conditions.plugin_failures));
     let migrated = (MIGRATED.0.into(), MIGRATED.1.into());
     let binder = Binder::new(Parts {
@@ -233,7 +259,7 @@ fn binder(api: &Api, conditions: Conditions) -> Arc<Binder<Api>> {
             migrations: Migrations::Table([migrated].into()),
             dynamic_provisioning: true,
             offer_again: false,
-            policies: Arc::default(),
+            policies: Arc::new(api.objects().extra.policies.chain(is_mended)),
         },
         settings: Settings::default(),
         journal: None,
@@ -249,7 +275,11 @@ fn deliver_lists(binder: &Binder<Api>, api: &Api) {
             Kind::Volume => state.volumes.values().cloned().map(Object::from).collect(),
             Kind::Claim => state.claims.values().cloned().map(Object::from).collect(),
             Kind::Class => state.extra.classes.values().cloned().map(Object::from).collect(),
-            Kind::Pod | Kind::Namespace => Vec::new(),
+            Kind::Pod => Vec::new(),
+            Kind::Namespace => {
+                let namespaces: BTreeMap<_, _> = state.extra.namespaces.iter().cloned().collect();
+                namespaces.into_iter().map(|(name, labels)| Object::Namespace(name, labels)).collect()
+            }
             Kind::Node => vec![Object::Node("node".into())],
         };
         drop(state);
@@ -289,9 +319,9 @@ async fn watch(binder: Arc<Binder<Api>>, api: Api, mut watches: Watches, lag: [u
     tokio::join!(volumes, claims);
 }
 
-/// Has a new binder decide every object once.
+/// Has a new binder, whose policies do not fail, decide every object once.
 async fn start_anew(api: &Api, conditions: Conditions) {
-    let binder = binder(api, conditions);
+    let binder = binder(api, conditions, true);
     let keys: Vec<Key> = {
         let state = api.objects();
         let volumes = state.volumes.keys().cloned().map(Key::Volume);
@@ -306,21 +336,31 @@ async fn start_anew(api: &Api, conditions: Conditions) {
     }
 }
 
-/// Claims that wait although they may have a volume.
-fn left_waiting(state: &State) -> Vec<String> {
+/// The claims that wait, each with the free volumes and those reserved for it that it could have without
+/// policies.
+fn waiting(state: &State) -> impl Iterator<Item = (&Arc<Claim>, Vec<&Arc<Volume>>)> {
     // An invalid selector or a class without binding mode is reported before any volume is looked at.
     let is_faulty = |claim: &Claim| {
         let class = claim.class.as_ref().and_then(|name| state.extra.classes.get(name));
         matches!(claim.selector, Some(Selector::Invalid(_)))
             || class.is_some_and(|class| class.binding_mode.is_none())
     };
-    let waiting = state.claims.values().filter(|claim| {
-        claim.volume_name.is_none() && !claim.annotations.bind_completed && !is_faulty(claim)
-    });
+    let waiting =
+        state.claims.values().filter(move |claim| !claim.annotations.bind_completed && !is_faulty(claim));
+    waiting.map(|claim| {
+        let fits = |volume: &&Arc<Volume>| may_meet(&state.extra.classes, claim, volume);
+        (claim, state.volumes.values().filter(fits).collect())
+    })
+}
+
+/// Claims that wait although they may have a volume.
+fn left_waiting(state: &State) -> Vec<String> {
+    let waiting = waiting(state).filter(|(claim, _)| !is_held(state, claim));
     waiting
-        .filter_map(|claim| {
-            let fits = |volume: &&Arc<Volume>| may_meet(&state.extra.classes, claim, volume);
-            let volume = state.volumes.values().find(fits)?;
+        .filter_map(|(claim, volumes)| {
+            let may_have =
+                |volume: &&&Arc<Volume>| volume.claim_ref.is_some() || is_allowed(state, claim, volume);
+            let volume = volumes.iter().find(may_have)?;
             Some(format!("{} waits though it may have {}", claim.key, volume.name))
         })
         .collect()

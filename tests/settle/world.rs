@@ -1,14 +1,16 @@
 //! The objects that a world begins with. Their names and values are few, so that they meet.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bindery_core::{
-    AccessMode, BindingMode, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimRef, ClaimStatus, Class,
-    FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Quantity, ReclaimPolicy, Requirement, Selector, SelectorOperator,
-    Text, Uid, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
+    AccessMode, BindingMode, Claim, ClaimAnnotations, ClaimFact, ClaimKey, ClaimPhase, ClaimRef, ClaimStatus,
+    Class, FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Quantity, RECLAIM_POLICY_BEFORE, ReclaimPolicy,
+    Requirement, Selector, SelectorOperator, Text, Uid, Volume, VolumeAnnotations, VolumeFact, VolumeMode,
+    VolumePhase,
 };
 
-use bindery_kit::{Choices, VOLUME_PROTECTION, gib};
+use bindery_kit::{Choices, NOW, VOLUME_PROTECTION, gib};
 
 use crate::bytes::WorldBytes;
 
@@ -19,6 +21,11 @@ pub(crate) const SOURCE: &str = "mock";
 pub(crate) const DRIVER: &str = "vendor.example/disk";
 /// The in-tree plugin that is migrated, and its driver.
 pub(crate) const MIGRATED: (&str, &str) = ("kubernetes.io/old", "csi.old.example");
+
+/// The label of claims, volumes and namespaces that policies read.
+pub(crate) const TIER: &str = "tier";
+/// The namespaces.
+pub(crate) const NAMESPACES: [&str; 2] = ["d", "e"];
 
 /// The claims. The last one has the name of the first, in another namespace: see [`key`].
 pub(crate) const CLAIMS: [&str; 4] = ["c0", "c1", "c2", NAMESAKE];
@@ -39,8 +46,8 @@ pub(crate) struct Conditions {
 /// The key of a claim of these worlds.
 pub(crate) fn key(name: &str) -> ClaimKey {
     match name {
-        NAMESAKE => ClaimKey::new("e", CLAIMS[0]),
-        name => ClaimKey::new("d", name),
+        NAMESAKE => ClaimKey::new(NAMESPACES[1], CLAIMS[0]),
+        name => ClaimKey::new(NAMESPACES[0], name),
     }
 }
 
@@ -147,7 +154,7 @@ pub(crate) fn volume(name: &str, bytes: &[u8]) -> Volume {
     Volume {
         uid: uid_of(name, 0),
         deleting: c.percent(5),
-        labels: BTreeMap::from([("tier".into(), c.usually(&["fast", "slow"]).into())]),
+        labels: BTreeMap::from([(TIER.into(), c.usually(&["fast", "slow"]).into())]),
         annotations: VolumeAnnotations {
             bound_by_controller: c.percent(35),
             provisioned_by,
@@ -193,6 +200,34 @@ pub(crate) fn pair(c: &mut Choices<'_>, claim: &mut Claim, volume: &mut Volume) 
     };
 }
 
+/// A value of the label [`TIER`], or none.
+pub(crate) fn tier(c: &mut Choices<'_>) -> Option<Text> {
+    c.pick(&[None, Some("fast"), Some("slow")]).map(Text::from)
+}
+
+/// The labels of a namespace.
+pub(crate) fn labels(c: &mut Choices<'_>) -> Arc<BTreeMap<Text, Text>> {
+    Arc::new(tier(c).map(|tier| (TIER.into(), tier)).into_iter().collect())
+}
+
+/// Gives a claim what policies read of it.
+pub(crate) fn label(c: &mut Choices<'_>, claim: &mut Claim) {
+    claim.facts.set(ClaimFact::Label(TIER.into()), tier(c));
+}
+
+/// Gives a volume what reclaimers have noted on it, and when its claim was gone.
+pub(crate) fn note(c: &mut Choices<'_>, volume: &mut Volume) {
+    let since = c.pick(&[None, Some(NOW - 60 * 60), Some(NOW - 1)]);
+    volume.facts.set(VolumeFact::PhaseTransition, since.map(|since| since.to_string().into()));
+    if let Some(claim_ref) = &volume.claim_ref
+        && c.percent(30)
+    {
+        let uid = claim_ref.uid.as_ref().filter(|_| !c.percent(20)).map_or("uid-of-another", |uid| &*uid.0);
+        let before = format!("{} {uid}", c.pick(&["Delete", "Recycle"]));
+        volume.facts.set(VolumeFact::Annotation(RECLAIM_POLICY_BEFORE.into()), Some(before.into()));
+    }
+}
+
 fn claim_ref(c: &mut Choices<'_>) -> ClaimRef {
     let name = c.pick(&CLAIMS);
     let uid = match c.below(3) {
@@ -234,5 +269,5 @@ fn selector(c: &mut Choices<'_>) -> Selector {
         SelectorOperator::In | SelectorOperator::NotIn => vec![c.pick(&["fast", "slow"]).into()],
         SelectorOperator::Exists | SelectorOperator::DoesNotExist => Vec::new(),
     };
-    Selector::Requirements(vec![Requirement { key: "tier".into(), operator, values }])
+    Selector::Requirements(vec![Requirement { key: TIER.into(), operator, values }])
 }

@@ -238,6 +238,11 @@ impl<P: Port> Binder<P> {
         self.decider.policies.activities()
     }
 
+    /// How many released volumes a reclaimer has kept to which no loaded one applies any more.
+    pub fn kept_without_policy(&self) -> usize {
+        self.decider.policies.left(&self.store)
+    }
+
     /// Metrics that upstream has too.
     pub fn upstream_metrics(&self) -> &UpstreamMetrics {
         &self.operations.metrics

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use bindery_core::guard::{self, Case, ObjectName, Objection};
 use bindery_core::{
-    Action, Answer, Cluster, Decision, DecisionLimits, Engine, EngineFault, Exchange, Lookup, Question,
-    Recorder, Request, Source, Stop, Subject, Text,
+    Action, Answer, Cluster, Decision, DecisionLimits, Engine, EngineFault, Exchange, Lookup, Narrowed,
+    Question, Recorder, Request, Source, Stop, Subject, Text,
 };
 use bindery_policy::{Basis, Filtered, Reclaims, Rejections, Rests, Rounds};
 use bindery_store::{Kind, LiveReads, Revision, Store};
@@ -67,6 +67,8 @@ pub(crate) struct EngineRun {
     pub(crate) rests: Rests,
     /// What the policies that apply have said; `None` if none applies, or there is no decision.
     pub(crate) basis: Option<Basis>,
+    /// What policies require of volumes before they judge any.
+    pub(crate) required: Option<Arc<Narrowed>>,
 }
 
 /// Why a decision cannot be carried out.
@@ -127,12 +129,15 @@ impl<P: Port> Decider<P> {
     ) -> (Result<Decision, EngineFault>, EngineRun) {
         let environment =
             BinderEnvironment { configuration: &self.configuration, operations: &self.operations };
+        // The session locks the store.
+        let policed = (self.policies.claim(&self.store, request), self.policies.volume(request));
         let mut session = self.store.session(&environment, live, self.limits);
         if let Subject::SyncClaim(claim) = &request.subject {
             session = session.for_claim(claim.key.clone(), claim.uid.clone());
         }
-        let (mut rejections, mut rests, mut basis) = (None, Rests::default(), None);
-        let (answer, exchanges) = match (self.policies.claim(request), self.policies.volume(request)) {
+        let (mut rejections, mut rests) = (None, Rests::default());
+        let (mut basis, mut required) = (None, None);
+        let (answer, exchanges) = match policed {
             (None, None) => told(engine, request, reads, &mut session),
             (None, Some(volume)) => {
                 let chain = &self.policies.chain;
@@ -148,6 +153,7 @@ impl<P: Port> Decider<P> {
                         let answer = told(engine, request, reads, &mut filtered);
                         rejections = filtered.rejections();
                         basis = answer.0.is_ok().then(|| filtered.basis());
+                        required = filtered.required().map(Arc::new);
                         rests = filtered.into_rests();
                         answer
                     }
@@ -157,7 +163,7 @@ impl<P: Port> Decider<P> {
         };
         // The store's lock ends with the session: subscriptions take another lock, and a wake takes both.
         let (since, in_flight) = (session.revision(), session.in_flight());
-        (answer, EngineRun { exchanges, since, in_flight, rejections, rests, basis })
+        (answer, EngineRun { exchanges, since, in_flight, rejections, rests, basis, required })
     }
 
     /// Reads the answer to a question that the store cannot answer.

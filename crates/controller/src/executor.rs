@@ -139,6 +139,9 @@ impl<P: Port> Executor<P> {
             Action::StartOperation(operation) => self.start_operation(request, operation, carried),
             Action::CallPlugin { plugin, operation } => carried.call = Some((plugin.clone(), *operation)),
             write => {
+                if let Some(note) = self.note_before(write, &carried.known) {
+                    carried.known.wrote(&self.write(&note).await?);
+                }
                 let (annotations, policy) = self.notes(write);
                 let mut write = to_write(write, &carried.known, template).map_err(SyncError::Unwritable)?;
                 (write.annotations, write.reclaim_policy) = (annotations, policy);

@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Spread, Text};
+use crate::{Quantity, SelectorOperator, Spread, Text, Volume};
 
 /// A fact of a claim, as a matcher declares it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -109,6 +109,37 @@ impl<K: Ord> FromIterator<(K, Text)> for Facts<K> {
     fn from_iter<I: IntoIterator<Item = (K, Text)>>(facts: I) -> Self {
         let facts: BTreeMap<K, Text> = facts.into_iter().collect();
         Self((!facts.is_empty()).then(|| Box::new(facts)))
+    }
+}
+
+/// What the policies of a claim require of volumes before they judge any.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Narrowed {
+    /// What the columns must be.
+    pub columns: Vec<ColumnRequirement>,
+    /// The largest capacity.
+    pub at_most: Option<Quantity>,
+}
+
+/// A requirement on a column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColumnRequirement {
+    /// The column.
+    pub column: VolumeFact,
+    /// How the values are compared.
+    pub operator: SelectorOperator,
+    /// The values; empty for `Exists` and `DoesNotExist`.
+    pub values: Vec<Text>,
+}
+
+impl Narrowed {
+    /// Whether a volume is as required.
+    pub fn is_met_by(&self, volume: &Volume) -> bool {
+        self.at_most.is_none_or(|most| volume.capacity.unwrap_or_default() <= most)
+            && self
+                .columns
+                .iter()
+                .all(|needed| needed.operator.matches(&needed.values, volume.fact(&needed.column).as_deref()))
     }
 }
 

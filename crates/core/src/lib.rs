@@ -53,7 +53,7 @@ pub use decision::{
 };
 pub use event::{Event, EventKind, EventType, Mismatch, Regarding};
 pub use evidence::{Evidence, Exchange, Recorder, Replayer};
-pub use facts::{ClaimFact, Declared, Facts, VolumeFact};
+pub use facts::{ClaimFact, ColumnRequirement, Declared, Facts, Narrowed, VolumeFact};
 pub use finding::{Finding, Rule};
 pub use ident::{ClaimKey, ClaimTarget, Handle, Text, Timestamp, Uid, Version, VolumeTarget};
 pub use operation::{Operation, OperationKind, OperationState, Point, Progress, Returned};

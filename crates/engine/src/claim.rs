@@ -122,9 +122,7 @@ fn sync_named(call: &mut Call<'_>, claim: &Claim, name: &Text) -> Result<(), Hal
             set_claim_unbound(call, claim, ClaimPhase::Pending);
             return Ok(());
         }
-        if let Verdict::Rejected { policy, reason } = call.cluster.verdict(name.clone())? {
-            // Not upstream's: it has no policies.
-            call.tell_claim(claim, EventKind::VolumeRejected { volume: name.clone(), policy, reason });
+        if is_rejected(call, claim, name)? {
             set_claim_unbound(call, claim, ClaimPhase::Pending);
             return Ok(());
         }
@@ -143,6 +141,14 @@ fn sync_named(call: &mut Call<'_>, claim: &Claim, name: &Text) -> Result<(), Hal
     // U9
     set_claim_unbound(call, claim, ClaimPhase::Pending);
     Ok(())
+}
+
+/// Whether a policy rejects the free volume that a claim names; an event says so. Not upstream's: it has no
+/// policies.
+fn is_rejected(call: &mut Call<'_>, claim: &Claim, name: &Text) -> Result<bool, Halt> {
+    let Verdict::Rejected { policy, reason } = call.cluster.verdict(name.clone())? else { return Ok(false) };
+    call.tell_claim(claim, EventKind::VolumeRejected { volume: name.clone(), policy, reason });
+    Ok(true)
 }
 
 /// Why a volume cannot satisfy a claim that names it, in the order of upstream's `checkVolumeSatisfyClaim`.
@@ -176,7 +182,9 @@ fn sync_bound(call: &mut Call<'_>, claim: &Claim) -> Result<(), Halt> {
         return Ok(());
     };
     match &volume.claim_ref {
-        // B3: bound again; the watch may just not have shown that write yet.
+        // B3: bound again; the watch may just not have shown that write yet. Users can write bind-completed,
+        // so policies count.
+        None if is_rejected(call, claim, name)? => Ok(()),
         None => bind(call, &volume, claim),
         // B4: usually nothing changes.
         Some(claim_ref) if claim_ref.uid.as_ref() == Some(&claim.uid) => bind(call, &volume, claim),

@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use bindery_core::{
-    Claim, Class, Counted, Lookup, Quantity, Query, Requirement, Spread, Stop, Text, Verdict as Told, Volume,
-    VolumeFact,
-};
+use bindery_core::{Claim, Class, Counted, Lookup, Spread, Stop, Text, Verdict as Told, Volume};
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::Skipped;
@@ -321,28 +318,6 @@ impl Applied<'_> {
         self.asked
             .iter()
             .any(|asked| asked.place == rejection.policy && asked.policy.otherwise == Otherwise::Wait)
-    }
-
-    /// The query with the requirements on labels, which the index evaluates.
-    pub(crate) fn narrowed(&self, query: &Query) -> Query {
-        let mut labels = query.labels.clone();
-        for asked in &self.asked {
-            let columns = &asked.matcher.metadata().columns;
-            for needed in asked.context.narrowing().into_iter().flat_map(|narrowing| &narrowing.requirements)
-            {
-                if let Some(VolumeFact::Label(key)) = columns.get(needed.column as usize) {
-                    let (operator, values) = (needed.operator, needed.values.clone());
-                    labels.push(Requirement { key: key.clone(), operator, values });
-                }
-            }
-        }
-        Query { labels, ..query.clone() }
-    }
-
-    /// The largest capacity that all policies allow.
-    pub(crate) fn at_most(&self) -> Option<Quantity> {
-        let bounds = self.asked.iter().filter_map(|asked| asked.context.narrowing()?.at_most.as_ref());
-        bounds.map(|bound| bound.quantity).min()
     }
 
     /// What the policies say about a volume. First all requirements, then judgements in the order of the

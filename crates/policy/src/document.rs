@@ -330,6 +330,8 @@ impl crate::Chain {
     /// All facts that its policies declare, and the labels by which they select claims and namespaces.
     pub fn declared(&self) -> bindery_core::Declared {
         let mut declared = bindery_core::Declared::default();
+        // Volumes that a reclaimer has kept are counted when it is taken away.
+        declared.volumes.insert(VolumeFact::Annotation(RECLAIM_POLICY_BEFORE.into()));
         for policy in self.policies() {
             let selects = policy.matches.claim.iter().map(|needed| ClaimFact::Label(needed.key.clone()));
             declared.claims.extend(selects);
@@ -344,8 +346,7 @@ impl crate::Chain {
             declared.volumes.extend(columns.cloned());
         }
         if declared.reclaims {
-            let noted = [CLAIM_FACTS, RECLAIM_POLICY_BEFORE].map(|key| VolumeFact::Annotation(key.into()));
-            declared.volumes.extend(noted);
+            declared.volumes.insert(VolumeFact::Annotation(CLAIM_FACTS.into()));
             declared.volumes.insert(VolumeFact::PhaseTransition);
         }
         declared.namespaces |=

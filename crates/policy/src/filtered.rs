@@ -7,8 +7,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bindery_core::{
-    AccessModes, Answer, Claim, Cluster, Handle, Lookup, NEAREST_MAX, Page, Quantity, Query, Question,
-    Reason, Slot, Stop, Tally, Text, Verdict, Volume, VolumeIndex,
+    AccessModes, Answer, Claim, Cluster, Handle, Lookup, NEAREST_MAX, Narrowed, Page, Quantity, Query,
+    Question, Reason, Slot, Stop, Tally, Text, Verdict, Volume, VolumeIndex,
 };
 
 use crate::chain::{Applied, Judgement};
@@ -107,6 +107,11 @@ impl<'a> Filtered<'a> {
     /// The numbers of siblings' volumes that the answers rest on.
     pub fn into_rests(self) -> Rests {
         self.applied.rests(self.rejected)
+    }
+
+    /// What the policies require of volumes before they judge any; `None` for nothing.
+    pub fn required(&self) -> Option<Narrowed> {
+        self.applied.required()
     }
 
     /// How many volumes the policies reject. `None` if that is none, or if the engine has asked neither for

@@ -22,6 +22,7 @@ mod metadata;
 mod reclaim;
 mod rejections;
 mod replay;
+mod required;
 mod rounds;
 mod said;
 mod settings;

@@ -213,6 +213,17 @@ impl Chain {
     }
 }
 
+impl Chain {
+    /// Whether a reclaimer has kept a released volume, and none that is loaded applies to it any more: it
+    /// stays until a person decides.
+    pub fn has_left(&self, volume: &Volume, last: Option<&FormerClaim>) -> bool {
+        let is_kept = volume.phase == VolumePhase::Released && volume.policy == ReclaimPolicy::Retain;
+        is_kept
+            && volume.policy_before().is_some()
+            && !self.reclaimers().iter().any(|rule| rule.applies(volume, last) != Some(false))
+    }
+}
+
 impl ReclaimRule {
     /// The facts of claims that it declares or selects by, without those that claimRef has.
     pub(crate) fn claim_facts(&self) -> BTreeSet<ClaimFact> {

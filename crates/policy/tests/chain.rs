@@ -156,8 +156,17 @@ fn a_row_is_judged_once_and_again_only_when_it_changes() {
     }));
     assert_eq!(see(&store, &chain, &kept, &claim("a")), seen(&["v007"], &[], 99));
     assert_eq!(rows(), 101);
-    assert_eq!(chain.policies()[0].counts.rejected().take(2).collect::<Vec<_>>(), [0, 100]);
-    assert_eq!(kept.verdicts(), [(0, 101)].into());
+    let labels = [(ZONE.into(), "b".into())].into();
+    store.deliver(Delivery::applied(Volume {
+        capacity: Some(gib(9)),
+        labels,
+        version: "3".into(),
+        ..volume("v006")
+    }));
+    assert_eq!(see(&store, &chain, &kept, &claim("a")), seen(&["v007"], &[], 99));
+    assert_eq!(rows(), 102);
+    assert_eq!(chain.policies()[0].counts.rejected().take(2).collect::<Vec<_>>(), [0, 101]);
+    assert_eq!(kept.verdicts(), [(0, 102)].into());
 }
 
 #[test]

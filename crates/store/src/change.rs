@@ -5,8 +5,8 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use bindery_core::{
-    AccessModes, Answer, BindingMode, Claim, ClaimKey, Exchange, Handle, Lookup, Quantity, Query, Question,
-    Selector, Siblings, Slot, Source, Text, Uid, Version, Volume,
+    AccessModes, Answer, BindingMode, Claim, ClaimKey, Exchange, Handle, Lookup, Narrowed, Quantity, Query,
+    Question, Selector, Siblings, Slot, Source, Text, Uid, Version, Volume,
 };
 
 use crate::delivery::{Identified, LazyAuthors, Observed};
@@ -55,6 +55,8 @@ pub struct Wanted {
     pub query: Arc<Query>,
     /// Which access-mode sets count.
     pub sets: WantedSets,
+    /// What policies require, beyond the query.
+    pub narrowed: Option<Arc<Narrowed>>,
 }
 
 /// Which access-mode sets count for a query.
@@ -82,9 +84,10 @@ impl Wanted {
             && *query.attributes_class == *volume.attributes_class_or_empty()
             && volume.capacity.unwrap_or(Quantity::ZERO) >= query.at_least
             && query.labels.iter().all(|r| r.matches(volume.labels.get(&r.key).map(|value| &**value)))
+            && self.narrowed.as_ref().is_none_or(|narrowed| narrowed.is_met_by(volume))
     }
 
-    /// Whether it is met by every volume that meets the other.
+    /// Whether it is met by every volume that meets the other, where policies require the same.
     fn includes(&self, other: &Self) -> bool {
         let (query, others) = (&*self.query, &*other.query);
         let sets_count = match self.sets {
@@ -97,6 +100,15 @@ impl Wanted {
             && query.attributes_class == others.attributes_class
             && query.at_least <= others.at_least
             && query.labels == others.labels
+    }
+}
+
+impl Fact {
+    /// Leaves free volumes out that the policies of the claim would reject without judging them.
+    pub fn narrow(&mut self, narrowed: &Arc<Narrowed>) {
+        if let Self::Candidates(wanted) = self {
+            wanted.narrowed = Some(Arc::clone(narrowed));
+        }
     }
 }
 
@@ -251,7 +263,7 @@ pub fn facts_of_claim(claim: &Claim, exchanges: &[Exchange]) -> Vec<Fact> {
     }
     for access_set in sets {
         let query = Arc::new(Query::of_claim(claim, access_set));
-        let wanted = Wanted { query, sets: WantedSets::Containing };
+        let wanted = Wanted { query, sets: WantedSets::Containing, narrowed: None };
         facts.retain(|fact| !matches!(fact, Fact::Candidates(other) if wanted.includes(other)));
         facts.push(Fact::Candidates(wanted));
     }
@@ -325,7 +337,7 @@ fn push(facts: &mut Vec<Fact>, fact: Fact) {
 }
 
 fn wanted(query: &Query, sets: WantedSets) -> Fact {
-    Fact::Candidates(Wanted { query: Arc::new(query.clone()), sets })
+    Fact::Candidates(Wanted { query: Arc::new(query.clone()), sets, narrowed: None })
 }
 
 /// The source whose change makes an answer obsolete: sooner or later the watch delivers what a live read saw.

@@ -144,8 +144,10 @@ impl<K: Clone + Eq + Hash> Subscriptions<K> {
     /// No key depends on anything any more.
     pub fn clear(&self) {
         let mut inner = self.inner();
-        let keys: Vec<K> = inner.numbers.keys().cloned().collect();
-        keys.iter().for_each(|key| _ = inner.remove(key));
+        inner.numbers.clear();
+        inner.subscribers.clear();
+        inner.vacant.clear();
+        inner.dependents.clear();
         inner.waiting = Waiting::default();
     }
 

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+#[path = "subscriptions/columns.rs"]
+mod columns;
 mod support;
 #[path = "subscriptions/waiting.rs"]
 mod waiting;

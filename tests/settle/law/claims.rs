@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bindery_controller::Write;
 use bindery_core::{Action, Claim, ClaimPhase, Text, Volume, VolumePhase};
 
+use super::policed::may_provision;
 use super::{State, check_that, may_meet, states_now, uid_in, volume_states};
 use crate::world::MIGRATED;
 
@@ -94,7 +95,8 @@ impl Changed<'_> {
         let class = self.after.class.as_ref().and_then(|name| self.state.extra.classes.get(name));
         let may =
             self.before.class.is_none() && !self.is_settled() && class.is_some_and(|class| class.default);
-        check_that(may, "G9: sets another class than a default one, or on a settled claim")
+        check_that(may, "G9: sets another class than a default one, or on a settled claim")?;
+        may_provision(self.state, self.before)
     }
 
     fn provisioner(&self) -> Result<(), String> {
@@ -104,7 +106,11 @@ impl Changed<'_> {
             name => name,
         });
         let is_due = self.after.annotations.storage_provisioner.as_deref() == due;
-        check_that(is_due && !self.is_settled(), "G9: hands a claim to another provisioner than its class's")
+        check_that(
+            is_due && !self.is_settled(),
+            "G9: hands a claim to another provisioner than its class's",
+        )?;
+        may_provision(self.state, self.before)
     }
 
     fn migrated(&self) -> Result<(), String> {

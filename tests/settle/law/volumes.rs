@@ -7,7 +7,9 @@ use bindery_core::{
     Action, FINALIZER_EXTERNAL, FINALIZER_IN_TREE, IN_TREE_PREFIX, ReclaimPolicy, Text, Volume, VolumePhase,
 };
 
-use super::{State, check_that, claim_ref_key, claim_states, claim_then, fate, is_surplus, may_meet, uid_in};
+use super::{
+    State, check_that, claim_ref_key, claim_states, claim_then, fate, is_surplus, may_meet, policed, uid_in,
+};
 use crate::world::MIGRATED;
 
 /// A write to a volume that exists.
@@ -23,6 +25,11 @@ impl Changed<'_> {
         let (before, after) = (self.before, self.after);
         if before.claim_ref != after.claim_ref {
             if uid_in(after).is_some() { self.reserved() } else { self.unbound() }?;
+        }
+        if matches!(self.write.action, Action::UnbindVolume { .. }) {
+            policed::policy_restored(before, after)?;
+        } else if before.policy != after.policy {
+            policed::policy_set(self.state, before, after)?;
         }
         if before.phase != after.phase {
             self.phase()?;
@@ -50,6 +57,10 @@ impl Changed<'_> {
         check_that(
             may_meet(&self.state.extra.classes, claim, self.before),
             "G3: the claim may not have the volume",
+        )?;
+        check_that(
+            self.before.claim_ref.is_some() || policed::may_get(self.state, claim, self.before),
+            "G10: a policy rejects the volume for the claim",
         )
     }
 
@@ -66,7 +77,9 @@ impl Changed<'_> {
         )?;
         let is_unused = fate(self.state, self.before)?.is_elsewhere && !is_surplus(self.before);
         check_that(
-            is_unused || self.state.extra.assets.recycled.contains(&self.before.uid),
+            is_unused
+                || self.state.extra.assets.recycled.contains(&self.before.uid)
+                || policed::may_be_offered(self.state, self.before),
             "G9: offers a volume that has data of its last claim",
         )
     }
@@ -81,7 +94,11 @@ impl Changed<'_> {
             VolumePhase::Released => {
                 check_that(!was_released, "G9: releases a volume again")?;
                 let is_gone = fate(self.state, self.before)?.is_gone;
-                check_that(is_gone || is_surplus(self.before), "G9: releases a volume that is to be unbound")
+                check_that(
+                    is_gone || is_surplus(self.before),
+                    "G9: releases a volume that is to be unbound",
+                )?;
+                policed::may_be_exposed(self.state, self.before, "releases")
             }
             VolumePhase::Failed => {
                 check_that(was_released, "G9: fails a volume that was not released")?;
@@ -152,7 +169,7 @@ pub(super) fn created(state: &State, write: &Write<Volume>, volume: &Volume) -> 
 /// A volume may be deleted once its asset is deleted and its claim does not need it (G4).
 pub(super) fn deleted(state: &State, volume: &Volume) -> Result<(), String> {
     check_that(state.extra.assets.deleted.contains(&volume.uid), "G9: deletes a volume whose asset exists")?;
-    if uid_in(volume).is_some() { fate(state, volume).map(|_| ()) } else { Ok(()) }
+    if uid_in(volume).is_some() { policed::may_be_exposed(state, volume, "deletes") } else { Ok(()) }
 }
 
 fn is_in_tree(volume: &Volume) -> bool {

@@ -104,7 +104,7 @@ impl Own {
         ]
     }
 
-    fn gauges(&self) -> [(&'static str, &'static str, usize); 11] {
+    fn gauges(&self) -> [(&'static str, &'static str, usize); 12] {
         let (binder, writers) = (&self.health.binder, self.health.binder.intake().foreign_writers());
         let pressure = binder.port().pressure();
         [
@@ -133,6 +133,11 @@ impl Own {
                 "foreign_writer",
                 "Whether recycling and deleting are stopped because another binder was seen",
                 usize::from(writers.is_some_and(ForeignWriters::holds)),
+            ),
+            (
+                "volumes_kept_without_policy",
+                "Released volumes that a policy has kept to which none applies any more",
+                if self.health.leads() { binder.kept_without_policy() } else { 0 },
             ),
             (
                 "observed_claims_awaited",

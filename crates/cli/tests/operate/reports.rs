@@ -102,6 +102,7 @@ async fn the_guide_lists_exactly_the_metrics() {
         "bindery_policy_waits_total{policy=\"tier\"} 0\n",
         "bindery_leader 1\n",
         "bindery_writes_blocked 0\n",
+        "bindery_volumes_kept_without_policy 0\n",
     ] {
         replica.until_metrics(sample).await;
     }

@@ -184,6 +184,9 @@ impl<P: Port> Binder<P> {
             Subject::SyncClaim(claim) => facts_of_claim(claim, &run.exchanges),
             _ => facts_of(&run.exchanges),
         };
+        if let Some(required) = &run.required {
+            facts.iter_mut().for_each(|fact| fact.narrow(required));
+        }
         facts.extend(self.decider.policies.facts(request));
         if chosen(&decision).is_none() {
             facts.extend(run.in_flight.clone().map(Fact::Reservation));

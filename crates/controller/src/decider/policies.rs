@@ -32,13 +32,20 @@ impl Policies {
     }
 
     /// The claim of a request that policies are asked about; `None` if there is none or no policy. A claim
-    /// that was bound before chooses no volume, so a policy that fails does not hold it.
-    pub(super) fn claim<'a>(&self, request: &'a Request) -> Option<&'a Arc<Claim>> {
+    /// that was bound before chooses no volume, so a policy that fails does not hold it, unless its volume is
+    /// free: then it gets the volume anew.
+    pub(super) fn claim<'a>(&self, store: &Store, request: &'a Request) -> Option<&'a Arc<Claim>> {
         let claim = match &request.subject {
             Subject::SyncClaim(claim) | Subject::ReviewClaim { new: claim, .. } => claim,
             _ => return None,
         };
-        (!self.chain.is_empty() && !claim.annotations.bind_completed).then_some(claim)
+        let is_free = |name| match store.volume(Source::Overlay, name) {
+            Lookup::Found(volume) => volume.claim_ref.is_none(),
+            _ => false,
+        };
+        let gets_a_volume =
+            || !claim.annotations.bind_completed || claim.volume_name.as_deref().is_some_and(is_free);
+        (!self.chain.is_empty() && gets_a_volume()).then_some(claim)
     }
 
     /// The volume of a request that reclaimers are asked about; `None` if there is none or no reclaimer.
@@ -57,13 +64,23 @@ impl Policies {
         now: Timestamp,
         rounds: &mut Rounds,
     ) -> Result<Reclaimed, Stop> {
-        let last = volume.claim_ref.as_ref().and_then(|claim_ref| {
-            let claim = store.last_claim(claim_ref);
-            let namespace = store.namespace_labels(&claim_ref.namespace);
-            let class = store.class(&volume.class);
-            FormerClaim::of_volume(&self.chain, volume, claim.as_deref(), &namespace, &class)
-        });
-        self.chain.reclaimed(volume, last.as_ref(), now, rounds)
+        self.chain.reclaimed(volume, self.last(store, volume).as_ref(), now, rounds)
+    }
+
+    /// How many volumes reclaimers have kept to which none applies any more.
+    pub(crate) fn left(&self, store: &Store) -> usize {
+        let volumes = store.volumes();
+        let noted = volumes.iter().filter(|volume| volume.policy_before().is_some());
+        noted.filter(|volume| self.chain.has_left(volume, self.last(store, volume).as_ref())).count()
+    }
+
+    /// What is known of the claim of a volume.
+    fn last(&self, store: &Store, volume: &Volume) -> Option<FormerClaim> {
+        let claim_ref = volume.claim_ref.as_ref()?;
+        let claim = store.last_claim(claim_ref);
+        let namespace = store.namespace_labels(&claim_ref.namespace);
+        let class = store.class(&volume.class);
+        FormerClaim::of_volume(&self.chain, volume, claim.as_deref(), &namespace, &class)
     }
 
     /// Whether reclaimers are loaded.
@@ -126,7 +143,7 @@ impl Policies {
 
     /// The claim of a request and its siblings, for each way in which volumes are spread among them.
     pub(crate) fn siblings(&self, store: &Store, request: &Request) -> BTreeSet<Siblings> {
-        let claim = match (&request.subject, self.claim(request)) {
+        let claim = match (&request.subject, self.claim(store, request)) {
             (Subject::SyncClaim(_), Some(claim)) => claim,
             _ => return BTreeSet::new(),
         };

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use bindery_core::{
     Action, CLAIM_FACTS, Claim, ClaimKey, ClaimTarget, Edit, FinalizerEdit, Lookup, RECLAIM_POLICY_BEFORE,
-    ReclaimPolicy, Source, Text, Uid, Volume, VolumeFact, VolumeTarget,
+    ReclaimPolicy, Source, Text, Uid, Volume, VolumeFact, VolumePhase, VolumeTarget,
 };
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::Executor;
+use super::{Executor, KnownObjects};
 use crate::decider::note;
 use crate::{Port, SyncError, Write};
 
@@ -60,12 +60,13 @@ impl<P: Port> Executor<P> {
     /// The annotations that a write of a volume carries for reclaimers, and the reclaim policy that the
     /// volume gets back.
     pub(super) fn notes(&self, action: &Action) -> (Vec<Annotation>, Option<ReclaimPolicy>) {
-        if self.configuration.policies.reclaimers().is_empty() {
-            return (Vec::new(), None);
-        }
+        let reclaims = !self.configuration.policies.reclaimers().is_empty();
         let annotations = match action {
-            Action::ReserveVolume { volume, claim, .. } => self.notes_of_reservation(volume, claim),
+            Action::ReserveVolume { volume, claim, .. } if reclaims => {
+                self.notes_of_reservation(volume, claim)
+            }
             Action::SetReclaimPolicy { volume, policy } => self.notes_of_policy(volume, *policy),
+            // Also after the reclaimers were taken away.
             Action::UnbindVolume { volume, .. } => {
                 let volume = self.volume(&volume.name);
                 let policy = volume.as_ref().and_then(|volume| volume.policy_before());
@@ -106,14 +107,20 @@ impl<P: Port> Executor<P> {
         if !wait.is_zero() {
             return Ok(Some(wait));
         }
-        let action = Action::AnnotateVolume {
-            volume: volume.target(),
-            migrated_to: Edit::Keep,
-            in_tree_finalizer: FinalizerEdit::Keep,
-            external_finalizer: FinalizerEdit::Keep,
-        };
-        let write = Write { annotations: vec![(CLAIM_FACTS, note)], ..Write::from(action) };
-        self.write(&write).await.map(|_| None)
+        self.write(&note_write(volume, note)).await.map(|_| None)
+    }
+
+    /// The write that precedes the release of a volume, where the volume has not noted the last state of its
+    /// claim: after a restart nothing else is known of the claim.
+    pub(super) fn note_before(&self, action: &Action, known: &KnownObjects) -> Option<Write<P::Template>> {
+        let Action::SetVolumePhase { volume, phase: VolumePhase::Released, .. } = action else { return None };
+        if self.configuration.policies.reclaimers().is_empty() {
+            return None;
+        }
+        let volume = known.written_volume(volume).or_else(|| known.volume(volume))?;
+        let last = self.store.last_claim(volume.claim_ref.as_ref()?)?;
+        let note = self.note(&last, volume);
+        (noted(volume) != note.as_ref()).then(|| note_write(volume, note))
     }
 
     /// The note of the bound claim, where the volume has another one.
@@ -121,8 +128,10 @@ impl<P: Port> Executor<P> {
         if self.configuration.policies.reclaimers().is_empty() {
             return None;
         }
-        let claim = self.claim(&volume.claim_ref.as_ref()?.claim_key())?;
-        let is_bound = volume.is_bound_to(&claim) && claim.volume_name.as_ref() == Some(&volume.name);
+        let claim_ref = volume.claim_ref.as_ref()?;
+        let claim = self.claim(&claim_ref.claim_key())?;
+        let is_bound =
+            claim_ref.uid.as_ref() == Some(&claim.uid) && claim.volume_name.as_ref() == Some(&volume.name);
         let note = self.note(&claim, volume);
         (is_bound && noted(volume) != note.as_ref()).then_some(note)
     }
@@ -150,6 +159,16 @@ impl<P: Port> Executor<P> {
 fn removed(volume: &Volume) -> Vec<Annotation> {
     let facts = noted(volume).map(|_| (CLAIM_FACTS, None));
     facts.into_iter().chain(volume.noted_policy().map(|_| (RECLAIM_POLICY_BEFORE, None))).collect()
+}
+
+fn note_write<T>(volume: &Volume, note: Option<Text>) -> Write<T> {
+    let action = Action::AnnotateVolume {
+        volume: volume.target(),
+        migrated_to: Edit::Keep,
+        in_tree_finalizer: FinalizerEdit::Keep,
+        external_finalizer: FinalizerEdit::Keep,
+    };
+    Write { annotations: vec![(CLAIM_FACTS, note)], ..Write::from(action) }
 }
 
 fn noted(volume: &Volume) -> Option<&Text> {

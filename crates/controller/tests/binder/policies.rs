@@ -1,16 +1,20 @@
 //! Claims to which policies apply.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use bindery_controller::{Configuration, Key, Settings, SyncError};
+use bindery_controller::{Configuration, Key, Parts, Settings, SyncError};
 use bindery_core::{
     AccessMode, Action, BindingMode, Claim, ClaimFact, ClaimKey, Class, Decision, Engine, Facts, Follows,
-    Outcome, Request, Requirement, SelectorOperator, Source, Step, Subject, Volume,
+    Outcome, Request, Requirement, SelectorOperator, Source, Step, Subject, Volume, VolumePhase,
 };
 use bindery_engine::DefaultEngine;
-use bindery_kit::{AtMostTwice, Blocking, Fails, SameZone, ZONE, gib, policy};
-use bindery_policy::{Chain, Matches, OnFailure, Otherwise, Policy};
+use bindery_kit::{AtMostTwice, Blocking, Fails, SameZone, ZONE, class, gib, policy};
+use bindery_policy::{
+    Candidates, Chain, ClaimView, Matcher, Matches, Metadata, Narrowing, OnFailure, Otherwise, Policy,
+    PolicyFault, Verdicts,
+};
 use bindery_store::{Delivery, Object};
 use tokio::time::Instant;
 
@@ -39,7 +43,7 @@ pub(crate) fn binder(
 ) -> Arc<bindery_controller::Binder<Double>> {
     let policies = Arc::new(Chain::new(policies));
     let configuration = Configuration { policies, ..Configuration::default() };
-    binder_of(bindery_controller::Parts { configuration, ..parts(double, engine) })
+    binder_of(Parts { configuration, ..parts(double, engine) })
 }
 
 /// The volume that the store has for a claim.
@@ -222,6 +226,18 @@ async fn the_guard_lets_no_class_be_set_where_a_policy_gives_no_answer() {
     }
 }
 
+#[tokio::test]
+async fn a_claim_marked_as_bound_gets_no_volume_that_its_policies_reject() {
+    let double = Double::new();
+    double.add_volume(&in_zone(volume("v"), "b"));
+    let mut marked = Claim { volume_name: Some("v".into()), ..zoned("c") };
+    marked.annotations.bind_completed = true;
+    double.add_claim(&marked);
+    let binder = binder(&double, DefaultEngine, vec![policy("zone", SameZone)]);
+    assert_eq!(binder.sync(&key("c")).await.result, Ok(()));
+    assert_eq!((double.writes(), double.reasons()), (vec![], vec!["VolumeRejected"]));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_waits_for_a_matcher_but_its_own_claim() {
     let double = Double::new();
@@ -273,8 +289,7 @@ async fn a_claim_without_policies_has_its_turn_while_many_wait_for_a_matcher() {
     let configuration =
         Configuration { policies: Arc::new(Chain::new(vec![blocking])), ..Configuration::default() };
     let settings = Settings { in_flight_max: 4, ..Settings::default() };
-    let binder =
-        binder_of(bindery_controller::Parts { configuration, settings, ..parts(&double, DefaultEngine) });
+    let binder = binder_of(Parts { configuration, settings, ..parts(&double, DefaultEngine) });
     double.watch(binder.intake(), Duration::ZERO);
     let is_bound = |name: &str| double.claim(name).annotations.bind_completed;
     let barrier = || {
@@ -303,6 +318,50 @@ async fn a_claim_without_policies_has_its_turn_while_many_wait_for_a_matcher() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_volume_that_policies_do_not_let_a_claim_have_wakes_no_claim() {
+    let double = Double::new();
+    let large =
+        |number: u32| Volume { capacity: Some(gib(9)), ..in_zone(volume(&format!("l{number}")), "a") };
+    let elsewhere = |number: u32| in_zone(volume(&format!("e{number}")), "b");
+    (0..20).for_each(|number| double.add_claim(&zoned(&format!("c{number:02}"))));
+    let decided = Arc::new(AtomicUsize::new(0));
+    let engine = {
+        let decided = Arc::clone(&decided);
+        Scripted(move |request: &Request, cluster: &mut dyn bindery_core::Cluster| {
+            let decision = bindery_engine::decide(request, cluster)?;
+            if matches!(request.subject, Subject::SyncClaim(_)) {
+                decided.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(decision)
+        })
+    };
+    // Events are not refreshed, because that would be a decision too.
+    let settings = Settings { event_refresh: Duration::from_secs(1 << 30), ..Settings::default() };
+    let policies = Chain::new(vec![policy("zone", SameZone), policy("size", AtMostTwice::narrowing())]);
+    let configuration = Configuration { policies: Arc::new(policies), ..Configuration::default() };
+    let binder = binder_of(Parts { settings, configuration, ..parts(&double, engine) });
+    double.watch(binder.intake(), Duration::ZERO);
+    run_during(&binder, async {
+        double.rest().await;
+        let waiting = decided.load(Ordering::Relaxed);
+        for number in 0..10 {
+            double.change(|objects| {
+                objects.put_volume(large(number));
+                objects.put_volume(elsewhere(number));
+            });
+        }
+        double.rest().await;
+        assert_eq!(decided.load(Ordering::Relaxed), waiting);
+        // A volume that they let a claim have wakes one: to bind it, and once more after that.
+        double.change(|objects| objects.put_volume(in_zone(elsewhere(3), "a")));
+        double.rest().await;
+        assert_eq!(double.volume("e3").phase, VolumePhase::Bound);
+        assert_eq!(decided.load(Ordering::Relaxed), waiting + 2);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_changed_label_of_its_namespace_wakes_a_claim() {
     let (operator, values) = (SelectorOperator::In, vec!["database".into()]);
     let namespace = vec![Requirement { key: "team".into(), operator, values }];
@@ -326,4 +385,74 @@ async fn a_changed_label_of_its_namespace_wakes_a_claim() {
         assert!(begin.elapsed() <= Duration::from_millis(5), "{:?}", begin.elapsed());
     })
     .await;
+}
+
+/// Requires the zone that a fact of the claim names.
+struct ZoneOf(Metadata);
+
+impl Matcher for ZoneOf {
+    fn metadata(&self) -> &Metadata {
+        &self.0
+    }
+
+    fn digest(&self) -> &str {
+        "zone of"
+    }
+
+    fn check(&self, _: &str) -> Result<Result<(), String>, PolicyFault> {
+        Ok(Ok(()))
+    }
+
+    fn narrow(&self, settings: &str, claim: &ClaimView) -> Result<Narrowing, PolicyFault> {
+        SameZone.narrow(settings, claim)
+    }
+
+    fn judge(&self, _: &str, _: &ClaimView, _: &Candidates) -> Result<Verdicts, PolicyFault> {
+        panic!("it only narrows")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_declared_fact_of_a_claim_wakes_it_when_it_changes() {
+    let zone = || bindery_core::Text::from(ZONE);
+    for fact in [
+        ClaimFact::Label(zone()),
+        ClaimFact::Annotation(zone()),
+        ClaimFact::OwnerName,
+        ClaimFact::NamespaceLabel(zone()),
+        ClaimFact::ClassParameter(zone()),
+    ] {
+        let has = |value: &str| [(fact.clone(), value.into())].into_iter().collect::<Facts<ClaimFact>>();
+        let double = Double::new();
+        double.add_volume(&in_zone(Volume { class: "c".into(), ..volume("v") }, "b"));
+        double.add_claim(&Claim { class: Some("c".into()), facts: has("a"), ..claim("c") });
+        let metadata = Metadata { claim_facts: vec![fact.clone()], ..SameZone.metadata().clone() };
+        let binder = binder(&double, DefaultEngine, vec![policy("zone", ZoneOf(metadata))]);
+        double.watch(binder.intake(), Duration::ZERO);
+        let tell = |value: &str| match &fact {
+            ClaimFact::NamespaceLabel(key) => {
+                let labels = Arc::new([(key.clone(), value.into())].into());
+                binder.intake().deliver(Delivery::applied(Object::Namespace("ns".into(), labels)));
+            }
+            ClaimFact::ClassParameter(_) => {
+                let class = class("c", "nobody", Some(BindingMode::Immediate));
+                binder.intake().deliver(Delivery::applied(Class { parameters: has(value), ..class }));
+            }
+            _ => double.change(|objects| {
+                let old = objects.claims.values().next().expect("there is one").clone();
+                objects.put_claim(Claim { facts: has(value), ..Claim::clone(&old) });
+            }),
+        };
+        tell("a");
+        run_during(&binder, async {
+            double.rest().await;
+            assert_eq!(bound_to(&binder, "c"), None, "{fact:?}");
+            let begin = Instant::now();
+            tell("b");
+            double.until("c is bound", || bound_to(&binder, "c").as_deref() == Some("v")).await;
+            // By the virtual clock: the claim waited for no timer.
+            assert!(begin.elapsed() <= Duration::from_millis(5), "{fact:?}: {:?}", begin.elapsed());
+        })
+        .await;
+    }
 }

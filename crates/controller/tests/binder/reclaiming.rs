@@ -113,6 +113,24 @@ async fn a_person_overrides_a_reclaimer_by_the_annotation_or_the_policy() {
 }
 
 #[tokio::test]
+async fn a_volume_whose_reclaimer_is_taken_away_stays_kept_and_is_counted() {
+    let of_class = |class: &str| {
+        let matches = Matches { classes: vec![class.into()], ..Matches::default() };
+        vec![ReclaimRule { matches, ..after_a_day() }]
+    };
+    for (rules, counted) in [(vec![after_a_day()], 0), (of_class(""), 0), (of_class("other"), 1), (vec![], 1)]
+    {
+        let double = Double::new();
+        double.add_volume(&kept_for(DAY - 60));
+        // Its own policy keeps this one.
+        double.add_volume(&Volume { phase: VolumePhase::Released, ..taken("other", "c") });
+        let binder = binder(&double, rules);
+        assert_eq!(sync(&binder, "v").await.result, Ok(()));
+        assert_eq!((double.writes(), binder.kept_without_policy()), (vec![], counted));
+    }
+}
+
+#[tokio::test]
 async fn a_document_has_to_allow_what_destroys_more() {
     for (wish, allow, writes) in [
         (Wish::Delete, None, &[][..]),
@@ -146,6 +164,30 @@ async fn the_last_state_of_a_claim_decides_even_if_no_note_has_it() {
     double.change(|objects| objects.remove_claim(&key));
     binder.intake().deliver(Delivery::Gone(ObjectKey::Claim(key)));
     assert_eq!(sync(&binder, "v").await.result, Ok(()));
+    assert_eq!(double.volume("v").policy, ReclaimPolicy::Retain);
+}
+
+#[tokio::test]
+async fn the_last_state_of_a_claim_still_decides_after_a_restart() {
+    let double = Double::new();
+    let rules = || {
+        let by_label =
+            ByLabel(|label| Ok(if label == Some(Some("true")) { Wish::Keep } else { Wish::Delete }));
+        vec![ReclaimRule { allow: vec![Allowed::Delete], ..reclaim_rule("deletes", by_label) }]
+    };
+    double.add_volume(&taken("v", "c"));
+    double.add_claim(&pair("c", "v", "false"));
+    let first = binder(&double, rules());
+    assert_eq!(sync(&first, "v").await.result, Ok(()));
+    first.intake().deliver(Delivery::applied(Claim { version: "8".into(), ..pair("c", "v", "true") }));
+    let key = ClaimKey::new("ns", "c");
+    double.change(|objects| objects.remove_claim(&key));
+    first.intake().deliver(Delivery::Gone(ObjectKey::Claim(key)));
+    assert_eq!(sync(&first, "v").await.result, Ok(()));
+    // A volume with policy Retain needs no write to be kept, but its note was about the older state.
+    assert_eq!(double.write_names(), ["annotate volume", "annotate volume", "set volume phase"]);
+    let synced = sync(&binder(&double, rules()), "v").await;
+    assert_eq!((synced.result, synced.operations.len()), (Ok(()), 0));
     assert_eq!(double.volume("v").policy, ReclaimPolicy::Retain);
 }
 

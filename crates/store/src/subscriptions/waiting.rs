@@ -127,7 +127,7 @@ impl Queries {
         let queries = self.groups.entry(group(wanted)).or_default().entry(size(wanted)).or_default();
         if let Some((equal, _)) = queries.get_key_value(wanted) {
             // Equal queries share one allocation.
-            wanted.query = Arc::clone(&equal.query);
+            *wanted = equal.clone();
         }
         queries.entry(wanted.clone()).or_default().insert(place);
     }

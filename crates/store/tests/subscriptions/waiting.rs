@@ -78,14 +78,14 @@ impl Dispatcher<usize> for Desk {
 }
 
 fn any_set(query: Query) -> Wanted {
-    Wanted { query: Arc::new(query), sets: WantedSets::Containing }
+    Wanted { query: Arc::new(query), sets: WantedSets::Containing, narrowed: None }
 }
 
 #[test]
 fn a_key_that_is_decided_again_by_a_timer_keeps_its_place() {
     let (desk, subscriptions) = (Desk::default(), Subscriptions::new());
     let wait = |key| {
-        let wanted = Wanted { query: Arc::new(query()), sets: WantedSets::Exact };
+        let wanted = Wanted { query: Arc::new(query()), sets: WantedSets::Exact, narrowed: None };
         assert!(!subscriptions.subscribe(key, desk.store.revision(), vec![Fact::Candidates(wanted)]));
         subscriptions.pass_on(&key, &desk);
     };
@@ -106,7 +106,7 @@ fn a_volume_wakes_the_fitting_key_that_waits_longest_then_the_next() {
         operator: bindery_core::SelectorOperator::In,
         values: vec!["gold".into()],
     };
-    let exact = |query: Query| Wanted { query: Arc::new(query), sets: WantedSets::Exact };
+    let exact = |query: Query| Wanted { query: Arc::new(query), sets: WantedSets::Exact, narrowed: None };
     let [larger, class, modes, fits, labels, any, last] = [0, 1, 2, 3, 4, 5, 6];
     let wait = |key, wanted: Wanted| {
         assert!(!subscriptions.subscribe(key, desk.store.revision(), vec![Fact::Candidates(wanted)]));

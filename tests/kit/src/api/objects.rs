@@ -143,6 +143,11 @@ impl<X> Objects<X> {
         }
     }
 
+    /// Reports a change of an object that the test keeps in [`extra`](Self::extra).
+    pub fn report(&mut self, change: Delivery) {
+        self.events.push(change);
+    }
+
     /// Marks a volume for deletion. It is gone with its last finalizer.
     pub fn delete_volume(&mut self, name: &Text) {
         if let Some(volume) = self.volumes.get(name).filter(|volume| !volume.deleting) {

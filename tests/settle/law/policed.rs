@@ -1,0 +1,260 @@
+//! G10 and G11: what the policies of a world let the binder do, by the rules that they are made of.
+
+use std::sync::Arc;
+
+use bindery_core::{
+    Claim, RECLAIM_POLICY_BEFORE, ReclaimPolicy, Text, Timestamp, Volume, VolumeFact, VolumePhase,
+};
+use bindery_kit::NOW;
+use bindery_policy::{Allowed, OnFailure, Otherwise, Wish};
+
+use super::{State, check_that, fate, may_meet, uid_in};
+use crate::policies::{Document, MatchRule, WishRule, tier_of_claim, tier_of_volume};
+use crate::world::TIER;
+
+/// What the reclaimers make of a volume whose claim is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// A reclaimer that is missing holds it as it is.
+    Held,
+    ByPolicy,
+    Kept,
+    Deleted,
+    Recycled,
+    Offered,
+}
+
+/// Whether every policy that applies to a claim allows it a free volume, by some labels of the claim's
+/// namespace that the binder may have seen.
+pub(super) fn may_get(state: &State, claim: &Claim, volume: &Volume) -> bool {
+    let allows = |tier: Option<&str>, rule: &MatchRule| {
+        rule.document.may_be_skipped() || allows(rule, claim, tier, volume)
+    };
+    let rules = &state.extra.policies.matchers;
+    namespace_tiers(state, &claim.key.namespace).any(|tier| rules.iter().all(|rule| allows(tier, rule)))
+}
+
+/// Whether every policy that applies to a claim allows it a free volume, all as they are, if none fails.
+pub(crate) fn is_allowed(state: &State, claim: &Claim, volume: &Volume) -> bool {
+    let tier = namespace_tiers(state, &claim.key.namespace).last().flatten();
+    state.extra.policies.matchers.iter().all(|rule| allows(rule, claim, tier, volume))
+}
+
+fn allows(rule: &MatchRule, claim: &Claim, namespace: Option<&str>, volume: &Volume) -> bool {
+    if !applies(&rule.document, claim, namespace) {
+        return true;
+    }
+    if !rule.document.is_loaded {
+        return !holds(rule, claim, namespace);
+    }
+    let capacity = volume.capacity.unwrap_or_default();
+    !rule.rejects(tier_of_claim(claim), namespace, claim.request, (tier_of_volume(volume), capacity))
+}
+
+fn applies(document: &Document, claim: &Claim, namespace: Option<&str>) -> bool {
+    let is = |wanted: &Option<Text>, found: Option<&str>| {
+        wanted.as_deref().is_none_or(|wanted| found == Some(wanted))
+    };
+    is(&document.class, Some(claim.class.as_deref().unwrap_or_default()))
+        && is(&document.claim, tier_of_claim(claim))
+        && is(&document.namespace, namespace)
+}
+
+/// The values of [`TIER`] that the labels of a namespace had; the last one is that of now.
+fn namespace_tiers<'a>(state: &'a State, name: &'a str) -> impl Iterator<Item = Option<&'a str>> {
+    let past = state.extra.namespaces.iter().filter(move |(namespace, _)| **namespace == *name);
+    past.map(|(_, labels)| labels.get(TIER).map(|tier| &**tier))
+}
+
+/// Whether a policy that is missing holds a claim, all as they are.
+pub(crate) fn is_held(state: &State, claim: &Claim) -> bool {
+    let tier = namespace_tiers(state, &claim.key.namespace).last().flatten();
+    state.extra.policies.matchers.iter().any(|rule| holds(rule, claim, tier))
+}
+
+fn holds(MatchRule { document, .. }: &MatchRule, claim: &Claim, namespace: Option<&str>) -> bool {
+    !document.is_loaded && document.on_failure == OnFailure::Wait && applies(document, claim, namespace)
+}
+
+/// A policy that is missing gives a claim no class and no provisioner, by any labels of the claim's namespace
+/// that the binder may have seen. Nor do policies that let the claim wait for the volumes that they reject.
+pub(super) fn may_provision(state: &State, claim: &Claim) -> Result<(), String> {
+    let is_held =
+        |tier| state.extra.policies.matchers.iter().any(|rule: &MatchRule| holds(rule, claim, tier));
+    let is_held = namespace_tiers(state, &claim.key.namespace).all(is_held);
+    check_that(!is_held, "G10: gives a claim a class or a provisioner although its policy is missing")?;
+    let waits_for = |volume: &&Arc<Volume>| volume.claim_ref.is_none() && waits_for(state, claim, volume);
+    let volume = state.volumes.values().find(waits_for).filter(|_| state.extra.calm);
+    check_that(volume.is_none(), "G10: gives a claim a class or a provisioner although it is to wait")
+}
+
+/// Whether policies reject a volume that a claim could have had, and all that do let the claim wait.
+fn waits_for(state: &State, claim: &Claim, volume: &Volume) -> bool {
+    let tier = namespace_tiers(state, &claim.key.namespace).last().flatten();
+    let rules = &state.extra.policies.matchers;
+    let mut rejecting = rules.iter().filter(|rule| !allows(rule, claim, tier, volume)).peekable();
+    let waits = |rule: &MatchRule| rule.otherwise == Otherwise::Wait && !rule.document.may_be_skipped();
+    may_meet(&state.extra.classes, claim, volume) && rejecting.peek().is_some() && rejecting.all(waits)
+}
+
+/// What the reclaimers may want for a volume, by each state of its claim that the binder may have seen.
+fn wanted(state: &State, volume: &Volume) -> Vec<Wanted> {
+    let own = policy_before(volume);
+    if own.is_some() && volume.policy != ReclaimPolicy::Retain {
+        // A person has decided.
+        return vec![Wanted::ByPolicy];
+    }
+    let own = own.unwrap_or(volume.policy);
+    let states = seen(state, volume);
+    let rules = &state.extra.policies.reclaimers;
+    states.iter().flat_map(|claim| answers(rules, volume, own, claim.as_deref())).collect()
+}
+
+/// The states of the claim that a volume's claimRef names, as the binder may have seen it last; `None` where
+/// it may have seen none.
+fn seen(state: &State, volume: &Volume) -> Vec<Option<Arc<Claim>>> {
+    let uid = uid_in(volume);
+    let mut states: Vec<Option<Arc<Claim>>> =
+        state.past_claims.iter().filter(|claim| Some(&claim.uid) == uid).cloned().map(Some).collect();
+    if state.extra.calm {
+        states.drain(..states.len().saturating_sub(1));
+    }
+    let was_bound = |claim: &Option<Arc<Claim>>| {
+        let claim = claim.as_ref();
+        claim.is_some_and(|claim| {
+            claim.annotations.bind_completed && claim.volume_name.as_ref() == Some(&volume.name)
+        })
+    };
+    if states.is_empty() || !(state.extra.calm || states.iter().any(was_bound)) {
+        states.push(None);
+    }
+    states
+}
+
+/// The first reclaimer that does not leave it to the reclaim policy decides. One that fails may be skipped.
+fn answers(rules: &[WishRule], volume: &Volume, own: ReclaimPolicy, claim: Option<&Claim>) -> Vec<Wanted> {
+    let Some((rule, rest)) = rules.split_first() else { return vec![Wanted::ByPolicy] };
+    let others = || answers(rest, volume, own, claim);
+    let document = &rule.document;
+    let is_its_class = document.class.as_ref().is_none_or(|class| *class == volume.class);
+    let is_its_claim = claim
+        .is_none_or(|claim| document.claim.as_deref().is_none_or(|tier| tier_of_claim(claim) == Some(tier)));
+    if !is_its_class || !is_its_claim {
+        return others();
+    }
+    // A document that may be for other claims allows nothing.
+    let allow = if claim.is_none() && document.claim.is_some() { &[] } else { &*rule.allow };
+    if !document.is_loaded {
+        return if document.on_failure == OnFailure::Skip { others() } else { vec![Wanted::Held] };
+    }
+    let wish = rule.wish(claim.map(tier_of_claim));
+    let mut answers = match made_of(wish, allow, volume, own) {
+        Wanted::ByPolicy => others(),
+        wanted => vec![wanted],
+    };
+    if document.may_be_skipped() {
+        answers.extend(others());
+    }
+    answers
+}
+
+/// What becomes of a wish: what destroys or shows more than the volume's own reclaim policy needs `allow`.
+fn made_of(wish: Wish, allow: &[Allowed], volume: &Volume, own: ReclaimPolicy) -> Wanted {
+    let may = |allowed: Allowed, harmless: bool| harmless || allow.contains(&allowed);
+    let may_delete = may(Allowed::Delete, own == ReclaimPolicy::Delete);
+    match wish {
+        Wish::Keep => Wanted::Kept,
+        Wish::Delete if may_delete => Wanted::Deleted,
+        Wish::DeleteAfter(seconds) if may_delete => {
+            if is_due(volume, own, seconds) {
+                Wanted::Deleted
+            } else {
+                Wanted::Kept
+            }
+        }
+        Wish::Recycle if may(Allowed::Recycle, own == ReclaimPolicy::Recycle) => Wanted::Recycled,
+        Wish::OfferAgain if may(Allowed::OfferAgain, false) => Wanted::Offered,
+        _ => Wanted::ByPolicy,
+    }
+}
+
+fn is_due(volume: &Volume, own: ReclaimPolicy, seconds: u64) -> bool {
+    let since =
+        volume.facts.get(&VolumeFact::PhaseTransition).and_then(|since| since.parse::<Timestamp>().ok());
+    let passed = since.and_then(|since| u64::try_from(NOW - since).ok());
+    match volume.phase {
+        VolumePhase::Failed if own == ReclaimPolicy::Delete => true,
+        VolumePhase::Released | VolumePhase::Failed => passed.is_some_and(|passed| passed >= seconds),
+        _ => false,
+    }
+}
+
+/// The reclaim policy before a reclaimer set another one, by the annotation, which names the claim that was
+/// gone then.
+fn policy_before(volume: &Volume) -> Option<ReclaimPolicy> {
+    let noted = volume.facts.get(&VolumeFact::Annotation(RECLAIM_POLICY_BEFORE.into()))?;
+    let (policy, _) =
+        noted.split_once(' ').filter(|(_, uid)| uid_in(volume).is_some_and(|of| *of.0 == **uid))?;
+    let policies = [ReclaimPolicy::Retain, ReclaimPolicy::Delete, ReclaimPolicy::Recycle];
+    Some(policies.into_iter().find(|known| known.name() == policy).unwrap_or(ReclaimPolicy::Unknown))
+}
+
+/// A volume that loses its claimRef gets the reclaim policy back that it had.
+pub(super) fn policy_restored(before: &Volume, after: &Volume) -> Result<(), String> {
+    let own = policy_before(before).unwrap_or(before.policy);
+    check_that(after.policy == own, "G11: an unbound volume has another reclaim policy than its own")
+}
+
+/// A volume whose claim is gone is not exposed to deletion or scrubbing while reclaimers keep or hold it: an
+/// external provisioner deletes what is Released with policy Delete.
+pub(super) fn may_be_exposed(state: &State, volume: &Volume, what: &str) -> Result<(), String> {
+    let harmless = !matches!(volume.policy, ReclaimPolicy::Delete | ReclaimPolicy::Recycle);
+    let keeps = |wanted: &Wanted| match wanted {
+        Wanted::Held => true,
+        Wanted::Kept => !harmless,
+        Wanted::Offered => !harmless && !volume.deleting,
+        Wanted::ByPolicy | Wanted::Deleted | Wanted::Recycled => false,
+    };
+    // Its claim never used a volume that it did not get.
+    if fate(state, volume)?.is_elsewhere {
+        return Ok(());
+    }
+    check_that(!wanted(state, volume).iter().all(keeps), &format!("G11: {what} a volume that is kept"))
+}
+
+/// The reclaim policy becomes what a reclaimer wants, once the claim is gone.
+pub(super) fn policy_set(state: &State, before: &Volume, after: &Volume) -> Result<(), String> {
+    let needs = |wanted: Wanted| match wanted {
+        Wanted::Kept => after.policy == ReclaimPolicy::Retain,
+        Wanted::Deleted => after.policy == ReclaimPolicy::Delete,
+        Wanted::Recycled => after.policy == ReclaimPolicy::Recycle,
+        Wanted::Held | Wanted::ByPolicy | Wanted::Offered => false,
+    };
+    check_that(wanted(state, before).into_iter().any(needs), "G11: sets a reclaim policy that none wants")?;
+    check_that(fate(state, before)?.is_gone, "G11: sets the reclaim policy of a volume whose claim lives")?;
+    let own = policy_before(before).unwrap_or(before.policy);
+    check_that(
+        policy_before(after) == Some(own).filter(|own| *own != after.policy),
+        "G11: does not note the reclaim policy before",
+    )
+}
+
+/// Whether a reclaimer may want the volume to be offered again with its data.
+pub(super) fn may_be_offered(state: &State, volume: &Volume) -> bool {
+    wanted(state, volume).contains(&Wanted::Offered)
+}
+
+/// Volumes of claims that are gone, released with a reclaim policy by which they go, although a reclaimer
+/// keeps them.
+pub(crate) fn left_exposed(state: &State) -> Vec<String> {
+    let is_exposed = |volume: &&Arc<Volume>| {
+        let goes = matches!(volume.policy, ReclaimPolicy::Delete | ReclaimPolicy::Recycle);
+        let is_gone = || fate(state, volume).is_ok_and(|fate| fate.is_gone && !fate.is_elsewhere);
+        let is_kept = || wanted(state, volume).iter().all(|wanted| *wanted == Wanted::Kept);
+        volume.phase == VolumePhase::Released && goes && is_gone() && is_kept()
+    };
+    let exposed = state.volumes.values().filter(is_exposed);
+    exposed
+        .map(|volume| format!("G11: {} is kept, and released as {:?}", volume.name, volume.policy))
+        .collect()
+}
