@@ -134,7 +134,10 @@ fn split(document: Value, place: &str, each: &mut dyn FnMut(&str, Value)) -> Res
     }
     for field in ["apiVersion", "kind"] {
         if !object.get(field).is_some_and(Value::is_string) {
-            bail!("{place} has no {field}: every Kubernetes object begins with apiVersion and kind");
+            bail!(
+                "{place} has no {field}: every Kubernetes object begins with apiVersion and kind. Render a \
+                 chart or a kustomization first, and plan the output: helm template, kubectl kustomize"
+            );
         }
     }
     each(place, Value::Object(object));

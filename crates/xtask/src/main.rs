@@ -9,7 +9,8 @@
 //! - [`conformance`]: recorded cases of upstream's controller; [`mod@record`]: how they are recorded;
 //! - [`defects`]: known bugs that the tests must catch;
 //! - [`mod@bench`]: benchmarks; [`soak`]: tests that take hours;
-//! - [`chart`]: the generated parts of the Helm chart; [`reference`]: the reference for authors of policies;
+//! - [`chart`]: the generated parts of the Helm chart;
+//! - [`mod@reference`]: the reference for authors of policies;
 //! - [`image`]: Bindery's container image; [`oci`]: the format of container images;
 //! - [`cluster`]: a real cluster on this machine; [`playground`]: a simulated one;
 //! - [`toolchain`]: a Rust that compiles for other targets;

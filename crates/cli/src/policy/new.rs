@@ -186,7 +186,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let (policy, files) = template(arguments.language, arguments.kind)?;
     let folder = PathBuf::from(name);
-    fs::create_dir(&folder).with_context(|| format!("the folder {name} cannot be made"))?;
+    fs::create_dir(&folder).with_context(|| {
+        format!("the folder {name} cannot be made; give another name, or remove what is there")
+    })?;
     for (file, text) in files {
         let path = folder.join(file);
         let write = || {
@@ -198,7 +200,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     output::print(&format!(
         "{name} is a copy of the policy {policy}.\n\
          bindery policy build {name}             # makes {name}/{name}.wasm\n\
-         bindery policy test {name}/{name}.wasm  # holds it against {name}/cases\n"
+         bindery policy test {name}/{name}.wasm  # holds it against {name}/cases\n\
+         bindery plan -f CLUSTER.yaml --policy {name}/policy.yaml  # shows what it would change\n"
     ))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -140,9 +140,13 @@ fn differences(expected: Option<&Answer>, answer: &Answer) -> Vec<String> {
         return vec![format!("expected {}, found {}", shown(&Some(expected)), shown(&Some(answer)))];
     };
     let names: BTreeSet<&String> = expected_volumes.keys().chain(volumes.keys()).collect();
-    let verdicts = names
-        .into_iter()
-        .map(|name| (&**name, shown(&expected_volumes.get(name)), shown(&volumes.get(name))));
+    let or = |verdict: Option<&Verdict>, none: &str| {
+        verdict.map_or_else(|| none.to_owned(), |verdict| shown(&verdict))
+    };
+    let verdicts = names.into_iter().map(|name| {
+        let found = or(volumes.get(name), "no such volume in the case");
+        (&**name, or(expected_volumes.get(name), "nothing"), found)
+    });
     let chosen = ("chosen", shown(expected_chosen), shown(chosen));
     let differ = verdicts.chain([chosen]).filter(|(_, expected, found)| expected != found);
     differ.map(|(what, expected, found)| format!("{what}: expected {expected}, found {found}")).collect()

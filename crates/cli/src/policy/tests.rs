@@ -120,8 +120,8 @@ fn a_case_that_does_not_hold_fails_with_what_differs() {
     let report = report(&SameZone::allowing(), &wrong).unwrap();
     assert_eq!(report.failed, 1);
     let told = "failed f:2: a claim with a zone gets the smallest volume of it\n         \
-                gone: expected \"allowed\", found null\n         \
-                here-too: expected null, found \"allowed\"\n         \
+                gone: expected \"allowed\", found no such volume in the case\n         \
+                here-too: expected nothing, found \"allowed\"\n         \
                 chosen: expected \"there\", found \"here\"\n";
     assert!(report.text.starts_with(told), "{}", report.text);
 }
@@ -176,8 +176,8 @@ fn updated_cases_pass_and_keep_what_people_wrote() {
 #[test]
 fn a_case_that_cannot_be_read_or_asked_is_told_with_its_place() {
     for (from, to, why) in [
-        ("case: a", "cases: a", "the case at line 2: unknown field `cases`"),
-        ("here: allowed", "here: maybe", "the case at line 2: "),
+        ("case: a", "cases: a", "the case at line 2: cases: unknown field `cases`"),
+        ("here: allowed", "here: maybe", "the case at line 2: expect.volumes.here: unknown variant `maybe`"),
         (
             "storage: 2Gi",
             "storage: 1Mi",
