@@ -79,6 +79,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     runtime.block_on(async {
         let (key, manifests) = arguments.read(resource, name, &decider.policies).await?;
         let objects = load::sort(manifests)?;
+        load::note_namespaces(&objects, &decider.policies);
         let object = objects.iter().find(|object| object.key().as_ref() == Some(&key)).cloned();
         let object = object.ok_or_else(|| anyhow!("the manifests have no {key}; name another object"))?;
         match &key {

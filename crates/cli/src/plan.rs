@@ -32,9 +32,9 @@ use crate::policies::{PolicyArguments, Purpose};
 
 /// Show what each claim would get and why, without a cluster.
 ///
-/// Reads manifests, or the output of `kubectl get pv,pvc,sc -A -o yaml`. Exits with status 0 when there is a
-/// plan, even if claims would stay pending, and with 2 when the manifests or the engine cannot be used, or
-/// the engine reaches no decision about an object: then there is no plan, and one sentence says why.
+/// Reads manifests, or the output of `kubectl get pv,pvc,sc,ns -A -o yaml`. Exits with status 0 when there
+/// is a plan, even if claims would stay pending. Exits with 2 when the manifests or the engine cannot be
+/// used, or the engine reaches no decision about an object: then there is no plan, and one sentence says why.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// A file, a folder, or `-` for standard input: YAML with any number of documents, JSON, or a List.
@@ -62,6 +62,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let policies = arguments.policies.load(arguments.engine.cache(), Purpose::Show)?;
     let manifests = manifest::read(&arguments.files, arguments.recursive)?;
     let objects = load::sort(manifests)?;
+    load::note_namespaces(&objects, &policies);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let settled = |engine: Arc<dyn Engine>, policies: Arc<Chain>, objects: Vec<Object>| {
         runtime.block_on(async {

@@ -1,5 +1,7 @@
 //! What policies say: matchers about a volume for a claim, reclaimers about a volume whose claim is gone.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::Text;
@@ -34,6 +36,19 @@ pub enum Fate {
     Recycle,
     /// It is offered again with its data.
     OfferAgain,
+}
+
+impl fmt::Display for Fate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ByPolicy => f.write_str("as its reclaim policy says"),
+            Self::Keep => f.write_str("keep it"),
+            Self::KeepFor(millis) => write!(f, "keep it for {} s", millis.div_ceil(1_000)),
+            Self::Delete => f.write_str("delete it"),
+            Self::Recycle => f.write_str("scrub it and offer it again"),
+            Self::OfferAgain => f.write_str("offer it again with its data"),
+        }
+    }
 }
 
 /// What the reclaimers say about a volume.

@@ -7,7 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bindery_core::{CLAIM_FACTS, Claim, ClaimFact, ClaimRef, Class, Lookup, Text, Uid, Volume, VolumeFact};
+use bindery_core::{
+    CLAIM_FACTS, Claim, ClaimFact, ClaimRef, Class, Lookup, Text, Uid, Volume, VolumeFact, VolumePhase,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{Chain, NamespaceLabels, ReclaimRule};
@@ -91,7 +93,14 @@ fn facts(
     class: &Lookup<Arc<Class>>,
 ) -> KnownFacts {
     let noted = noted(volume, uid).unwrap_or_default();
+    // A namespace or class may be made again under its name.
+    let is_final = matches!(volume.phase, VolumePhase::Released | VolumePhase::Failed);
     let known = |fact: &ClaimFact| match (fact, namespace, class) {
+        (ClaimFact::NamespaceLabel(_) | ClaimFact::ClassParameter(_), ..)
+            if is_final && noted.contains_key(&key(fact)) =>
+        {
+            noted.get(&key(fact)).cloned()
+        }
         (ClaimFact::NamespaceLabel(key), Lookup::Found(labels), _) => Some(labels.get(key).cloned()),
         (ClaimFact::ClassParameter(_), _, Lookup::Found(class)) => Some(class.parameters.get(fact).cloned()),
         (ClaimFact::ClassParameter(_), ..) if volume.class.is_empty() => Some(None),

@@ -88,6 +88,7 @@ impl Kept {
     /// What is kept for a claim. It becomes the latest one.
     pub(crate) fn context(&self, policy: usize, view: ClaimView) -> Arc<Context> {
         let mut inner = self.inner.lock();
+        inner.forget_oldest(self.bytes_max);
         let Inner { contexts, bytes, .. } = &mut *inner;
         let key = ContextKey::new(policy, &view);
         let counted = contexts.get_or_insert(key.clone(), || {
@@ -112,11 +113,17 @@ impl Kept {
             *bytes += VERDICT_BYTES * verdicts;
             *all.entry(policy).or_default() += verdicts;
         }
-        while *bytes > self.bytes_max
-            && let Some((key, counted)) = contexts.pop_lru()
+        inner.forget_oldest(self.bytes_max);
+    }
+}
+
+impl Inner {
+    fn forget_oldest(&mut self, bytes_max: usize) {
+        while self.bytes > bytes_max
+            && let Some((key, counted)) = self.contexts.pop_lru()
         {
-            *bytes -= key.bytes() + VERDICT_BYTES * counted.verdicts;
-            *all.entry(key.policy).or_default() -= counted.verdicts;
+            self.bytes -= key.bytes() + VERDICT_BYTES * counted.verdicts;
+            *self.verdicts.entry(key.policy).or_default() -= counted.verdicts;
         }
     }
 }

@@ -163,53 +163,39 @@ impl Chain {
     ) -> Result<Reclaimed, Stop> {
         rounds.basis = Basis::default();
         let by_person = match volume.policy {
-            ReclaimPolicy::Retain => volume.noted_policy().is_some_and(|noted| **noted == *KEPT),
+            ReclaimPolicy::Retain => {
+                volume.noted_policy().is_some_and(|noted| **noted == *KEPT)
+                    || volume.policy_before() == Some(ReclaimPolicy::Retain)
+            }
             _ => volume.policy_before().is_some(),
         };
         if by_person {
             return Ok(Reclaimed::default());
         }
+        let mut unsure = None;
         for (place, rule) in self.reclaimers().iter().enumerate() {
             let applies = rule.applies(volume, last);
             if applies == Some(false) {
                 continue;
             }
-            let reclaimer = match &rule.reclaimer {
-                Ok(reclaimer) => reclaimer,
-                Err(why) => {
-                    rule.on_failure.fail(&rule.name, why)?;
-                    rounds.basis.skip(&rule.name, why.clone());
-                    continue;
-                }
-            };
-            let shown = shown(reclaimer.metadata(), volume, last);
-            let judged = match rounds.reclaimed(place, &shown) {
-                None => return Err(rounds.stop_reclaim(ReclaimWork { place, shown })),
-                Some(Err(fault)) => {
-                    let why = fault.to_string();
-                    rule.on_failure.fail(&rule.name, &why)?;
-                    rounds.basis.skip(&rule.name, why);
-                    continue;
-                }
-                Some(Ok(judged)) => *judged,
-            };
-            rounds.basis.reclaimed.push((place, volume.name.clone(), shown.clone(), judged));
-            if judged.wish == Wish::ByPolicy {
+            let Some((judged, shown, metadata)) = rule.answered(place, volume, last, rounds)? else {
                 continue;
-            }
+            };
             let (fate, is_allowed) = rule.fate(judged.wish, volume, now, applies.is_some());
             if fate == Fate::ByPolicy {
                 continue;
             }
-            let facts = shown.claim.unwrap_or_default();
-            let claim = ClaimView { request: Quantity::ZERO, facts };
-            let reason = sentence(reclaimer.metadata(), judged.reason, &claim, volume);
-            return Ok(Reclaimed {
-                verdict: ReclaimVerdict { fate, policy: rule.name.clone(), reason },
-                is_allowed,
-            });
+            let claim = ClaimView { request: Quantity::ZERO, facts: shown.claim.unwrap_or_default() };
+            let reason = sentence(metadata, judged.reason, &claim, volume);
+            let verdict = ReclaimVerdict { fate, policy: rule.name.clone(), reason };
+            let reclaimed = Reclaimed { verdict, is_allowed };
+            if applies.is_some() || matches!(fate, Fate::Keep | Fate::KeepFor(_)) {
+                return Ok(reclaimed);
+            }
+            // A rule that may not apply takes no volume from one that keeps it.
+            unsure.get_or_insert(reclaimed);
         }
-        Ok(Reclaimed::default())
+        Ok(unsure.unwrap_or_default())
     }
 }
 
@@ -234,6 +220,36 @@ impl ReclaimRule {
         let mut facts: BTreeSet<ClaimFact> = declared.chain(labels).chain(of_namespace).collect();
         facts.retain(|fact| !matches!(fact, ClaimFact::Namespace | ClaimFact::Name));
         facts
+    }
+
+    /// What the reclaimer says, with what it was shown; `None` if it fails and is skipped.
+    fn answered(
+        &self,
+        place: usize,
+        volume: &Volume,
+        last: Option<&FormerClaim>,
+        rounds: &mut Rounds,
+    ) -> Result<Option<(Judged, Released, &Metadata)>, Stop> {
+        let why = match &self.reclaimer {
+            Err(why) => why.clone(),
+            Ok(reclaimer) => {
+                let metadata = reclaimer.metadata();
+                let shown = shown(metadata, volume, last);
+                match rounds.reclaimed(place, &shown) {
+                    None => return Err(rounds.stop_reclaim(ReclaimWork { place, shown })),
+                    Some(Err(fault)) => fault.to_string(),
+                    Some(Ok(judged)) => {
+                        let judged = *judged;
+                        let told = (place, volume.name.clone(), shown.clone(), judged);
+                        rounds.basis.reclaimed.push(told);
+                        return Ok(Some((judged, shown, metadata)));
+                    }
+                }
+            }
+        };
+        self.on_failure.fail(&self.name, &why)?;
+        rounds.basis.skip(&self.name, why);
+        Ok(None)
     }
 
     /// Whether the rule applies to a volume; `None` where that depends on facts of the claim that are not

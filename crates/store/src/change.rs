@@ -112,12 +112,15 @@ impl Fact {
     }
 }
 
-/// By the parts that tell queries apart most; labels are left to the comparison.
+/// By the parts that tell queries apart most; labels and operators are left to the comparison.
 impl Hash for Wanted {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let query = &*self.query;
         (&query.class, query.mode, &query.attributes_class, query.access_set, self.sets).hash(state);
         (query.at_least.whole, query.at_least.nanos).hash(state);
+        for needed in self.narrowed.iter().flat_map(|narrowed| &narrowed.columns) {
+            (&needed.column, &needed.values).hash(state);
+        }
     }
 }
 

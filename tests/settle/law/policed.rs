@@ -100,7 +100,7 @@ fn waits_for(state: &State, claim: &Claim, volume: &Volume) -> bool {
 /// What the reclaimers may want for a volume, by each state of its claim that the binder may have seen.
 fn wanted(state: &State, volume: &Volume) -> Vec<Wanted> {
     let own = policy_before(volume);
-    if own.is_some() && volume.policy != ReclaimPolicy::Retain {
+    if own.is_some() && volume.policy != ReclaimPolicy::Retain || own == Some(ReclaimPolicy::Retain) {
         // A person has decided.
         return vec![Wanted::ByPolicy];
     }
@@ -142,14 +142,18 @@ fn answers(rules: &[WishRule], volume: &Volume, own: ReclaimPolicy, claim: Optio
     if !is_its_class || !is_its_claim {
         return others();
     }
-    // A document that may be for other claims allows nothing.
-    let allow = if claim.is_none() && document.claim.is_some() { &[] } else { &*rule.allow };
+    // A document that may be for other claims allows nothing, and takes no volume from one that keeps it.
+    let is_unsure = claim.is_none() && document.claim.is_some();
+    let allow = if is_unsure { &[] } else { &*rule.allow };
     if !document.is_loaded {
         return if document.on_failure == OnFailure::Skip { others() } else { vec![Wanted::Held] };
     }
     let wish = rule.wish(claim.map(tier_of_claim));
     let mut answers = match made_of(wish, allow, volume, own) {
         Wanted::ByPolicy => others(),
+        wanted if is_unsure && wanted != Wanted::Kept => {
+            others().into_iter().map(|other| if other == Wanted::ByPolicy { wanted } else { other }).collect()
+        }
         wanted => vec![wanted],
     };
     if document.may_be_skipped() {

@@ -1,12 +1,13 @@
 //! Checks manifests, and sorts their objects in the order of creation.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result, bail};
 use bindery_controller::Key;
 use bindery_core::{ClaimKey, Declared};
 use bindery_kube::decode;
+use bindery_policy::Chain;
 use bindery_store::Observed;
 use serde_json::{Value, json};
 
@@ -65,6 +66,25 @@ pub(crate) fn sort(manifests: Vec<Manifest>) -> Result<Vec<Object>> {
     }
     sorted.objects.sort_by_key(|object| object.resource);
     Ok(sorted.objects)
+}
+
+/// Names on standard error the namespaces of claims whose labels policies read, and that are not among the
+/// objects.
+pub(crate) fn note_namespaces(objects: &[Object], policies: &Chain) {
+    let name = |object: &Object, field: &str| object.value["metadata"][field].as_str().map(str::to_owned);
+    let of = |resource, field| -> BTreeSet<String> {
+        let objects = objects.iter().filter(|object| object.resource == resource);
+        objects.filter_map(|object| name(object, field)).collect()
+    };
+    let (used, given) = (of(Resource::Claim, "namespace"), of(Resource::Namespace, "name"));
+    let missing: Vec<_> = used.difference(&given).map(String::as_str).collect();
+    if policies.declared().namespaces && !missing.is_empty() {
+        eprintln!(
+            "note: policies read labels of namespaces, and these are not among the manifests, so they have \
+             no labels here: {}",
+            missing.join(", ")
+        );
+    }
 }
 
 fn has_uid(value: &Value) -> bool {

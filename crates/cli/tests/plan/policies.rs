@@ -228,3 +228,18 @@ fn the_variable_names_several_paths_and_a_flag_one() {
         assert!(ended.status == 2 && ended.stderr.starts_with(&starts), "{ended:?}");
     }
 }
+
+#[test]
+fn a_namespace_whose_labels_are_not_given_is_named() {
+    let home = home();
+    home.file("claim.yaml", claim("db", json!({})).to_string());
+    let mut selecting = policy("tenants", "builtin:same-zone", &json!({"zone": "Label"}));
+    selecting["spec"]["match"] = json!({"namespaceSelector": {"matchLabels": {"team": "storage"}}});
+    home.file("tenants.yaml", selecting.to_string());
+    let plan = ["plan", "-f", "claim.yaml", "--policy", "tenants.yaml", "--policies", &shipped()];
+    let ended = home.bindery(&plan);
+    assert_eq!(ended.status, 0, "{ended:?}");
+    let note = "note: policies read labels of namespaces, and these are not among the manifests, so they \
+                have no labels here: default\n";
+    assert_eq!(ended.stderr, note);
+}

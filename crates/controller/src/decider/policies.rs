@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bindery_core::{
-    Claim, EngineFault, Lookup, Request, Siblings, Source, Stop, Subject, Text, Timestamp, Verdict, Volume,
+    Claim, ClaimRef, EngineFault, Lookup, Request, Siblings, Source, Stop, Subject, Text, Timestamp, Verdict,
+    Volume,
 };
 use bindery_policy::{
     Activity, Chain, FormerClaim, Kept, Policy, Reclaimed, Rounds, Said, Surroundings, Waits,
@@ -31,21 +32,13 @@ impl Policies {
         Self { chain, kept: Arc::default(), permits: Arc::new(Semaphore::new(JUDGING_MAX)) }
     }
 
-    /// The claim of a request that policies are asked about; `None` if there is none or no policy. A claim
-    /// that was bound before chooses no volume, so a policy that fails does not hold it, unless its volume is
-    /// free: then it gets the volume anew.
+    /// The claim of a request that policies are asked about; `None` if there is none or no policy.
     pub(super) fn claim<'a>(&self, store: &Store, request: &'a Request) -> Option<&'a Arc<Claim>> {
         let claim = match &request.subject {
             Subject::SyncClaim(claim) | Subject::ReviewClaim { new: claim, .. } => claim,
             _ => return None,
         };
-        let is_free = |name| match store.volume(Source::Overlay, name) {
-            Lookup::Found(volume) => volume.claim_ref.is_none(),
-            _ => false,
-        };
-        let gets_a_volume =
-            || !claim.annotations.bind_completed || claim.volume_name.as_deref().is_some_and(is_free);
-        (!self.chain.is_empty() && gets_a_volume()).then_some(claim)
+        (!self.chain.is_empty() && gets_a_volume(store, claim)).then_some(claim)
     }
 
     /// The volume of a request that reclaimers are asked about; `None` if there is none or no reclaimer.
@@ -97,7 +90,10 @@ impl Policies {
             }
             Subject::SyncVolume(volume) if self.reclaims() => {
                 let claim_ref = volume.claim_ref.iter();
-                claim_ref.map(|claim_ref| Fact::Namespace(claim_ref.namespace.clone())).collect()
+                let facts = |claim_ref: &ClaimRef| {
+                    [Fact::Namespace(claim_ref.namespace.clone()), Fact::Class(volume.class.clone())]
+                };
+                claim_ref.flat_map(facts).collect()
             }
             _ => Vec::new(),
         }
@@ -120,7 +116,7 @@ impl Policies {
         match key {
             Key::Claim(_) if self.chain.is_empty() => false,
             Key::Claim(key) => match store.claim(Source::Overlay, key) {
-                Lookup::Found(claim) if !claim.annotations.bind_completed => {
+                Lookup::Found(claim) if gets_a_volume(store, &claim) => {
                     !matches!(self.applying(store, &claim), Ok(None))
                 }
                 _ => false,
@@ -202,6 +198,16 @@ impl Policies {
     pub(super) fn answers(&self, store: &Store, claim: &Claim, rounds: &mut Rounds) -> Result<(), Stop> {
         around(store, claim, |around| self.chain.answers(claim, around, &self.kept, rounds))
     }
+}
+
+/// Whether a claim newly gets a volume. One that was bound before chooses none, so a policy that fails does
+/// not hold it, unless its volume is free: then it gets the volume anew.
+fn gets_a_volume(store: &Store, claim: &Claim) -> bool {
+    let is_free = |name| match store.volume(Source::Overlay, name) {
+        Lookup::Found(volume) => volume.claim_ref.is_none(),
+        _ => false,
+    };
+    !claim.annotations.bind_completed || claim.volume_name.as_deref().is_some_and(is_free)
 }
 
 /// What is to be noted of a claim on its volume for reclaimers; `None` for nothing.

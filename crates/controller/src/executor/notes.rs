@@ -39,6 +39,10 @@ impl NoteTimes {
     /// How long the note of a volume has to wait.
     fn wait(&self, volume: &Text) -> Duration {
         let (now, mut times) = (Instant::now(), self.inner.lock());
+        // Volumes that were deleted while they waited are forgotten.
+        if times.last.is_none_or(|last| last < now) {
+            times.waiting.retain(|waiting, _| waiting == volume);
+        }
         let at = match times.waiting.get(volume) {
             Some(at) => *at,
             None => {
@@ -158,7 +162,9 @@ impl<P: Port> Executor<P> {
 /// The annotations for reclaimers that a volume has, to be removed.
 fn removed(volume: &Volume) -> Vec<Annotation> {
     let facts = noted(volume).map(|_| (CLAIM_FACTS, None));
-    facts.into_iter().chain(volume.noted_policy().map(|_| (RECLAIM_POLICY_BEFORE, None))).collect()
+    // A person's word stays.
+    let policy = volume.noted_policy().filter(|noted| noted.contains(' '));
+    facts.into_iter().chain(policy.map(|_| (RECLAIM_POLICY_BEFORE, None))).collect()
 }
 
 fn note_write<T>(volume: &Volume, note: Option<Text>) -> Write<T> {

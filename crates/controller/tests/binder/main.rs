@@ -5,6 +5,7 @@ mod double;
 mod evidence;
 mod foreign_writers;
 mod looping;
+mod noting;
 mod observing;
 mod operating;
 mod policies;

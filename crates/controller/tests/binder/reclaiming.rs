@@ -16,21 +16,21 @@ use bindery_store::{Delivery, ObjectKey};
 use crate::double::{Double, binder_of, claim, parts, volume};
 use crate::syncing::taken;
 
-const DAY: u32 = 24 * 60 * 60;
+pub(crate) const DAY: u32 = 24 * 60 * 60;
 
-fn binder(double: &Double, rules: Vec<ReclaimRule>) -> Arc<Binder<Double>> {
+pub(crate) fn binder(double: &Double, rules: Vec<ReclaimRule>) -> Arc<Binder<Double>> {
     let policies = Arc::new(Chain::default().with_reclaimers(rules));
     let configuration = Configuration { policies, ..Configuration::default() };
     binder_of(Parts { configuration, ..parts(double, DefaultEngine) })
 }
 
 /// A volume of the claim, with policy Delete.
-fn bound(name: &str, claim: &str) -> Volume {
+pub(crate) fn bound(name: &str, claim: &str) -> Volume {
     Volume { policy: ReclaimPolicy::Delete, ..taken(name, claim) }
 }
 
 /// A claim that is bound to a volume, with that value of the label.
-fn pair(name: &str, volume: &str, keep: &str) -> Claim {
+pub(crate) fn pair(name: &str, volume: &str, keep: &str) -> Claim {
     let facts = [(ClaimFact::Label(KEEP.into()), keep.into())].into_iter().collect();
     let mut claim = Claim { facts, volume_name: Some(volume.into()), ..claim(name) };
     claim.annotations.bind_completed = true;
@@ -38,11 +38,11 @@ fn pair(name: &str, volume: &str, keep: &str) -> Claim {
     claim
 }
 
-async fn sync(binder: &Binder<Double>, volume: &str) -> Synced {
+pub(crate) async fn sync(binder: &Binder<Double>, volume: &str) -> Synced {
     binder.sync(&Key::Volume(volume.into())).await
 }
 
-fn annotated(volume: &mut Volume, key: &str, value: &str) {
+pub(crate) fn annotated(volume: &mut Volume, key: &str, value: &str) {
     volume.facts.set(VolumeFact::Annotation(key.into()), Some(value.into()));
 }
 
@@ -66,7 +66,7 @@ async fn a_kept_volume_gets_policy_retain_before_it_is_released() {
 }
 
 /// A volume that was released so many seconds ago, and that a reclaimer kept.
-fn kept_for(seconds: u32) -> Volume {
+pub(crate) fn kept_for(seconds: u32) -> Volume {
     let mut volume =
         Volume { policy: ReclaimPolicy::Retain, phase: VolumePhase::Released, ..bound("v", "c") };
     annotated(&mut volume, RECLAIM_POLICY_BEFORE, "Delete uid-c");
@@ -75,7 +75,7 @@ fn kept_for(seconds: u32) -> Volume {
     volume
 }
 
-fn after_a_day() -> ReclaimRule {
+pub(crate) fn after_a_day() -> ReclaimRule {
     reclaim_rule("later", ByLabel(|_| Ok(Wish::DeleteAfter(DAY.into()))))
 }
 
@@ -227,27 +227,6 @@ async fn facts_of_a_bound_claim_are_noted_and_outlive_a_restart() {
     assert_eq!(double.volume("v").policy, ReclaimPolicy::Delete);
 }
 
-#[tokio::test(start_paused = true)]
-async fn notes_of_many_volumes_are_written_at_most_twenty_in_a_second() {
-    let double = Double::new();
-    for number in 0..3 {
-        let (volume, claim) = (format!("v{number}"), format!("c{number}"));
-        double.add_volume(&bound(&volume, &claim));
-        double.add_claim(&pair(&claim, &volume, "true"));
-    }
-    let binder = binder(&double, vec![reclaim_rule("keep", keeps_labelled())]);
-    let mut waits = Vec::new();
-    for volume in ["v0", "v1", "v2", "v1"] {
-        waits.push(sync(&binder, volume).await.requeue_after);
-    }
-    let millis = |millis| Some(Duration::from_millis(millis));
-    assert_eq!(waits, [None, millis(50), millis(100), millis(50)]);
-    assert_eq!(double.writes().len(), 1);
-    tokio::time::advance(Duration::from_millis(50)).await;
-    assert_eq!(sync(&binder, "v1").await.requeue_after, None);
-    assert_eq!(double.writes().len(), 2);
-}
-
 #[tokio::test]
 async fn a_failing_reclaimer_holds_the_volume_before_it_is_released() {
     let double = Double::new();
@@ -315,25 +294,6 @@ async fn a_fact_that_a_note_does_not_have_is_not_known() {
 }
 
 #[tokio::test]
-async fn a_noted_label_of_a_namespace_outlives_the_namespace() {
-    let in_prod = Requirement {
-        key: "env".into(),
-        operator: SelectorOperator::In,
-        values: ["prod".into()].into_iter().collect(),
-    };
-    let matches = Matches { namespace: vec![in_prod], ..Matches::default() };
-    let rule = ReclaimRule { matches, ..reclaim_rule("keep", keeps_labelled()) };
-    let mut volume = bound("v", "c");
-    let note = r#"{"uid":"uid-c","facts":{"label:keep":"true","namespaceLabel:env":"prod"}}"#;
-    annotated(&mut volume, CLAIM_FACTS, note);
-    let double = Double::new();
-    double.add_volume(&volume);
-    double.add_claim(&pair("c", "v", "true"));
-    assert_eq!(sync(&binder(&double, vec![rule]), "v").await.result, Ok(()));
-    assert_eq!(double.writes(), []);
-}
-
-#[tokio::test]
 async fn what_was_noted_for_an_earlier_claim_counts_no_more() {
     let keeps = || vec![reclaim_rule("keep", ByLabel(|_| Ok(Wish::Keep)))];
     let mut reused = bound("v", "c");
@@ -375,4 +335,20 @@ async fn a_failed_volume_with_policy_retain_stays_until_it_is_due() {
     failed.facts.set(VolumeFact::Annotation(RECLAIM_POLICY_BEFORE.into()), None);
     let rule = ReclaimRule { allow: vec![Allowed::Delete], ..after_a_day() };
     assert_eq!(writes(&failed, vec![rule]).await.0, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_rule_that_may_not_apply_takes_no_volume_from_one_that_keeps_it() {
+    let keeps = ReclaimRule { order: 1, ..reclaim_rule("keep", ByLabel(|_| Ok(Wish::Keep))) };
+    let rules = vec![of_scratch(|_| Ok(Wish::Delete)), keeps];
+    assert_eq!(writes(&bound("v", "c"), rules).await.1.policy, ReclaimPolicy::Retain);
+}
+
+#[tokio::test]
+async fn a_person_stops_a_deletion_that_a_document_allows() {
+    let mut volume = released(None);
+    annotated(&mut volume, RECLAIM_POLICY_BEFORE, "Retain uid-c");
+    let rule = reclaim_rule("delete", ByLabel(|_| Ok(Wish::Delete)));
+    let rule = ReclaimRule { allow: vec![Allowed::Delete], ..rule };
+    assert_eq!(writes(&volume, vec![rule]).await.0, [""; 0]);
 }

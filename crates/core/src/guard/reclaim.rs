@@ -29,12 +29,12 @@ impl StepCheck<'_> {
         };
         let Reclaim { fate, is_allowed } = self.reclaim_of(&volume)?;
         if wanted(fate) != Some(policy) || volume.policy == policy {
-            return no(format!("the reclaimers say {fate:?}"));
+            return no(format!("the reclaimers say: {fate}"));
         }
         let before = volume.policy_before();
         if policy != ReclaimPolicy::Retain && !is_allowed && before != Some(policy) {
-            let before = before.map(ReclaimPolicy::name);
-            return no(format!("it was {before:?} before, and no policy document allows more"));
+            let before = before.map_or("not noted", ReclaimPolicy::name);
+            return no(format!("its own policy is {before}, and no policy document allows more"));
         }
         match self.former_claim(&volume)? {
             FormerClaim::Gone => Ok(()),
@@ -48,6 +48,9 @@ impl StepCheck<'_> {
     /// Whether a volume whose claim is gone may be released, deleted or scrubbed by its own reclaim policy.
     /// An external provisioner deletes a volume as soon as it is Released with policy Delete.
     pub(super) fn not_kept(&self, volume: &Volume) -> Result<(), Objection> {
+        if !matches!(volume.policy, ReclaimPolicy::Delete | ReclaimPolicy::Recycle) {
+            return Ok(());
+        }
         // Its claim never used a surplus volume, so no reclaimer is asked.
         if self.former_claim(volume)? == FormerClaim::Elsewhere {
             return Ok(());
@@ -59,14 +62,14 @@ impl StepCheck<'_> {
             Fate::OfferAgain => !volume.deleting,
             Fate::ByPolicy | Fate::Delete | Fate::Recycle => false,
         };
-        if is_kept && matches!(volume.policy, ReclaimPolicy::Delete | ReclaimPolicy::Recycle) {
+        if is_kept {
             // The engine has seen the claim with another volume, and asks no reclaimer about a surplus one.
             if self.has_read_claim_of(volume) {
                 let object = ObjectName::Volume(volume.name.clone());
                 return Err(Objection::Stale { object, what: "its claim is gone, as a live read shows" });
             }
             let sentence = format!(
-                "the reclaimers say {fate:?}, and spec.persistentVolumeReclaimPolicy is {:?}",
+                "the reclaimers say: {fate}, and spec.persistentVolumeReclaimPolicy is {:?}",
                 volume.policy.name()
             );
             return self.refuse_volume(Breach::VolumeKept, volume, sentence);
