@@ -181,6 +181,7 @@ impl<P: Port> Binder<P> {
             policies: Policies::new(Arc::clone(&configuration.policies)),
             operations: Arc::clone(&operations),
             limits: settings.session,
+            records: journal.is_some(),
             metrics: Arc::clone(&metrics),
             intake: intake.clone(),
         };

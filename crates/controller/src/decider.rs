@@ -40,6 +40,8 @@ pub(crate) struct Decider<P: Port> {
     pub(crate) policies: Policies,
     pub(crate) operations: Arc<OperationMap>,
     pub(crate) limits: DecisionLimits,
+    /// Whether a journal records what policies have said.
+    pub(crate) records: bool,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) intake: Intake,
 }
@@ -65,7 +67,7 @@ pub(crate) struct EngineRun {
     pub(crate) rejections: Option<Rejections>,
     /// The numbers of siblings' volumes that policies have read.
     pub(crate) rests: Rests,
-    /// What the policies that apply have said; `None` if none applies, or there is no decision.
+    /// The answers of the policies that apply, for the journal; `None` without a journal, policy or decision.
     pub(crate) basis: Option<Basis>,
     /// What policies require of volumes before they judge any.
     pub(crate) required: Option<Arc<Narrowed>>,
@@ -152,7 +154,7 @@ impl<P: Port> Decider<P> {
                     Some(mut filtered) => {
                         let answer = told(engine, request, reads, &mut filtered);
                         rejections = filtered.rejections();
-                        basis = answer.0.is_ok().then(|| filtered.basis());
+                        basis = (self.records && answer.0.is_ok()).then(|| filtered.basis());
                         required = filtered.required().map(Arc::new);
                         rests = filtered.into_rests();
                         answer

@@ -1,5 +1,6 @@
 //! The binder over a cluster in memory: its writes, the cases in which it writes nothing, and its loop.
 
+mod declared;
 mod disk;
 mod double;
 mod evidence;
