@@ -6,8 +6,8 @@ mod component;
 mod random;
 
 use bindery_core::{
-    Answer, Cluster, Decision, Engine, EngineFault, Exchange, Question, Reason, ReclaimVerdict, Recorder,
-    Slot, Stop, Verdict,
+    Answer, Cluster, Decision, Engine, EngineFault, Exchange, MatchVerdict, Question, Reason, ReclaimVerdict,
+    Recorder, Slot, Stop,
 };
 use bindery_engine::DefaultEngine;
 use bindery_host::{Host, Limits, Options};
@@ -99,7 +99,7 @@ struct WithoutPolicies<'a>(&'a mut dyn Cluster);
 impl Cluster for WithoutPolicies<'_> {
     fn ask(&mut self, question: Question) -> Result<Answer, Stop> {
         if let Question::Verdict(_) = question {
-            return Ok(Answer::Verdict(Verdict::Allowed));
+            return Ok(Answer::Verdict(MatchVerdict::Allowed));
         }
         if let Question::Reclaim(_) = question {
             return Ok(Answer::Reclaim(ReclaimVerdict::default()));

@@ -19,9 +19,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bindery_core::{
-    Answer, Claim, ClaimKey, Cluster, Decision, DecisionLimits, Engine, EngineFault, Lookup, Migration,
-    OperationState, Page, PluginMatch, Question, QuestionBudget, ReclaimVerdict, Request, Stop, Subject,
-    Verdict,
+    Answer, Claim, ClaimKey, Cluster, Decision, DecisionLimits, Engine, EngineFault, Lookup, MatchVerdict,
+    Migration, OperationState, Page, PluginMatch, Question, QuestionBudget, ReclaimVerdict, Request, Stop,
+    Subject,
 };
 use bindery_host::{ComponentEngine, Host, Limits, LoadError, Options, Stats};
 use faulty::built;
@@ -135,7 +135,7 @@ impl Cluster for Nothing {
             Question::Candidates { .. } => Answer::Page(Page::default()),
             Question::ReservedFor { .. } => Answer::Reserved(Vec::new()),
             Question::Tallies(_) => Answer::Tallies(Vec::new()),
-            Question::Verdict(_) => Answer::Verdict(Verdict::Allowed),
+            Question::Verdict(_) => Answer::Verdict(MatchVerdict::Allowed),
             Question::Reclaim(_) => Answer::Reclaim(ReclaimVerdict::default()),
             Question::Identify(_) | Question::Describe(_) => return Err(Stop::Nonsense("an unknown handle")),
             question @ Question::PluginReady(..) => return Err(Stop::LiveRead(question)),

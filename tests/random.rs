@@ -7,11 +7,11 @@ use bindery_core::{
     AccessMode, AccessModes, Action, BindingMode, CapacityChange, Claim, ClaimAnnotations, ClaimKey,
     ClaimPhase, ClaimRef, ClaimStatus, ClaimTarget, Class, Clear, Decision, Edit, Event, EventKind,
     FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Facts, Failure, Fate, FinalizerEdit, Finding, Follows, Handle,
-    Lookup, Message, Migration, Mismatch, Operation, OperationKind, OperationState, Outcome, Page, Plugin,
-    PluginFound, PluginMatch, PluginOperation, Pod, Point, Progress, Quantity, QuantityFormat, Query, Reason,
-    ReclaimPolicy, ReclaimVerdict, Regarding, Request, Requirement, Returned, Rule, Selector,
-    SelectorOperator, Slot, Source, Step, Subject, Tally, Text, Uid, Verdict, Version, Volume,
-    VolumeAnnotations, VolumeMode, VolumePhase, VolumeTarget,
+    Lookup, MatchVerdict, Message, Migration, Mismatch, Operation, OperationKind, OperationState, Outcome,
+    Page, Plugin, PluginFound, PluginMatch, PluginOperation, Pod, Point, Progress, Quantity, QuantityFormat,
+    Query, Reason, ReclaimPolicy, ReclaimVerdict, Regarding, Request, Requirement, Returned, Rule, Selector,
+    SelectorOperator, Slot, Source, Step, Subject, Tally, Text, Uid, Version, Volume, VolumeAnnotations,
+    VolumeMode, VolumePhase, VolumeTarget,
 };
 
 /// A source of values (splitmix64): the same seed gives the same values, on every machine and in every
@@ -57,10 +57,10 @@ macro_rules! sample_cases {
 }
 
 macro_rules! sample_records {
-    ($($type:ident { $($field:ident),* $(; $host:ident)? })*) => {
+    ($($type:ident { $($field:ident),* $(; $($host:ident),*)? })*) => {
         $(impl Sample for $type {
             fn sample(random: &mut Random) -> Self {
-                Self { $($field: random.value(),)* $($host: Default::default())? }
+                Self { $($field: random.value(),)* $($($host: Default::default(),)*)? }
             }
         })*
     };
@@ -192,7 +192,9 @@ sample_records! {
     ClaimTarget { key, uid, version }
     VolumeTarget { name, uid, version }
     ClaimRef { namespace, name, uid }
-    VolumeAnnotations { bound_by_controller, provisioned_by, migrated_to, pre_resize_capacity }
+    VolumeAnnotations {
+        bound_by_controller, provisioned_by, migrated_to, pre_resize_capacity; reserved_for, fence
+    }
     Requirement { key, operator, values }
     ClaimAnnotations {
         bind_completed, bound_by_controller, selected_node, storage_provisioner, beta_storage_provisioner,
@@ -201,7 +203,7 @@ sample_records! {
     ClaimStatus { phase, access_modes, has_capacity, capacity, attributes_class }
     Claim {
         key, uid, version, deleting, annotations, request, access_modes, class, mode, attributes_class,
-        selector, volume_name, data_source, status; facts
+        selector, volume_name, data_source, status; steered, choice, facts
     }
     Class { name, provisioner, binding_mode, mount_options, default, created; parameters }
     Tally { reason, count, nearest }
@@ -219,7 +221,7 @@ sample_records! {
 sample_variants! {
     Selector |r| { Self::Requirements(r.value()), Self::Invalid(r.value()) }
     PluginMatch |r| { r.pick(&[Self::None]), Self::One(r.value()), Self::Several(r.value()) }
-    Verdict |r| {
+    MatchVerdict |r| {
         r.pick(&[Self::Allowed]), Self::Rejected { policy: r.value(), reason: r.value() },
     }
     Fate |r| {
@@ -339,6 +341,7 @@ impl Sample for Volume {
             claim_ref: random.value(),
             policy: random.value(),
             node_affinity: random.value(),
+            topology: None,
             source: random.value(),
             phase: random.value(),
             facts: Facts::default(),

@@ -258,13 +258,15 @@ fn no_work_is_left_for_later() {
 
 /// Test code that delays on purpose: simulated clusters by tokio's paused clock, a proxy that injects delays,
 /// and a benchmark that measures an idle replica.
-const DELAYS_ON_PURPOSE: [&str; 6] = [
+const DELAYS_ON_PURPOSE: [&str; 8] = [
     "tests/bench-cluster/src/usage.rs",
     "tests/cluster/src/proxy/serve.rs",
     "tests/kit/src/api.rs",
     "tests/perturb/delay.rs",
     "tests/settle/others.rs",
     "tests/settle/trial.rs",
+    "tests/steer/steerer.rs",
+    "tests/steer/trial.rs",
 ];
 
 /// Tests wait for a condition and not for a fixed time. Where nothing reports an event, they poll by

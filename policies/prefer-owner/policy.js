@@ -47,15 +47,15 @@ export const match = {
     // Rows name texts by their place, from 1 on; 0 means that the volume lacks the label.
     const place = (text) => (text === undefined ? -1 : texts.indexOf(text) + 1 || -1);
     const [owner, ordinal] = [place(claim.facts[OWNER]), place(claim.facts[ORDINAL])];
-    const score = (lastOwner, row) => {
-      if (lastOwner === 0) return 50;
-      if (lastOwner !== owner) return strangers;
-      return columns[ORDINAL][row] === ordinal ? 100 : 75;
-    };
-    // A loop over typed arrays: plain arrays and functions for each row cost three to ten times as much.
-    const rows = columns[OWNER].length;
+    // A loop over typed arrays: plain arrays, or a function for each row, cost three to ten times as much.
+    const [owners, ordinals] = [columns[OWNER], columns[ORDINAL]];
+    const rows = owners.length;
     const [reasons, scores] = [new Uint32Array(rows), new Uint32Array(rows)];
-    for (let row = 0; row < rows; row++) scores[row] = score(columns[OWNER][row], row);
+    for (let row = 0; row < rows; row++) {
+      if (owners[row] === 0) scores[row] = 50;
+      else if (owners[row] !== owner) scores[row] = strangers;
+      else scores[row] = ordinals[row] === ordinal ? 100 : 75;
+    }
     return { reasons, scores };
   },
 };

@@ -1,6 +1,8 @@
 //! What no write may do. The laws look at the API server's own state, at the moment of the write.
 
+use bindery_core::steer::RESERVED_FOR;
 use bindery_invariants::{Snapshot, Violation};
+use bindery_kit::ZONE;
 use bindery_sim::Sim;
 use http::Method;
 use serde_json::Value;
@@ -11,9 +13,12 @@ use crate::timeline::Timeline;
 pub(crate) fn before(sim: &Sim, method: &Method, path: &str, body: &[u8]) -> Option<String> {
     let mut parts = path.trim_start_matches("/api/v1/").split('/');
     let first = parts.next()?;
-    if first == "persistentvolumes" && *method == Method::DELETE {
+    if first == "persistentvolumes" {
         let volume = sim.object("persistentvolumes", None, parts.next()?)?;
-        return destroys(sim, &volume);
+        return match *method {
+            Method::DELETE => destroys(sim, &volume),
+            _ => misreserves(sim, &volume, &serde_json::from_slice(body).ok()?),
+        };
     }
     if first != "namespaces" || *method != Method::PATCH {
         return None;
@@ -40,7 +45,7 @@ fn violations(timeline: &Timeline, found: fn(&Snapshot) -> Vec<Violation>) -> Ve
         .map(|resource| timeline.sim.objects(resource));
     let snapshot = Snapshot::read(&volumes, &claims, &classes);
     let snapshot = snapshot.expect("the simulator stores quantities only");
-    let is_allowed = |violation: &Violation| timeline.broken_by_user.contains(&violation.rule);
+    let is_allowed = |violation: &Violation| timeline.scenario.broken_by_user.contains(&violation.rule);
     found(&snapshot).iter().filter(|violation| !is_allowed(violation)).map(ToString::to_string).collect()
 }
 
@@ -65,6 +70,17 @@ fn loses(sim: &Sim, claim: &Value, patch: &Value) -> Option<String> {
     let volume = sim.object("persistentvolumes", None, claim["spec"]["volumeName"].as_str()?)?;
     let is_free = volume["spec"]["claimRef"].is_null();
     (is_free || has(claim, &volume)).then(|| "the claim is written Lost, and its volume exists".to_owned())
+}
+
+/// Why mode steer must not reserve a volume: the policy of these scenarios rejects it for the claim.
+fn misreserves(sim: &Sim, volume: &Value, patch: &Value) -> Option<String> {
+    patch["metadata"]["annotations"][RESERVED_FOR].as_str()?;
+    let (namespace, name) =
+        (patch["spec"]["claimRef"]["namespace"].as_str()?, patch["spec"]["claimRef"]["name"].as_str()?);
+    let claim = sim.object("persistentvolumeclaims", Some(namespace), name)?;
+    let [wanted, zone] = [&claim, volume].map(|object| &object["metadata"]["labels"][ZONE]);
+    let is_rejected = !wanted.is_null() && wanted != zone;
+    is_rejected.then(|| format!("a volume of zone {zone} is reserved for a claim of zone {wanted}"))
 }
 
 /// Why a claim must not get the volume: another claim has it.

@@ -26,6 +26,7 @@ mod scenario;
 mod script;
 mod soak;
 mod timeline;
+mod upstream;
 mod user;
 
 use std::path::Path;
@@ -42,12 +43,12 @@ use crate::script::{Effect, Perturbation, Script, restores};
 use crate::soak::Scripts;
 
 /// Every scenario, and its outcome without disturbance. Left out is what breaks a law even so.
-static UNDISTURBED: LazyLock<Vec<(&Scenario, Outcome)>> = LazyLock::new(|| {
+static UNDISTURBED: LazyLock<Vec<(&'static Scenario, Outcome)>> = LazyLock::new(|| {
     let undisturbed = |scenario| Some((scenario, undisturbed(scenario).ok()?));
     scenario::all().into_iter().filter_map(undisturbed).collect()
 });
 
-fn undisturbed(scenario: &Scenario) -> Result<Outcome, Failure> {
+fn undisturbed(scenario: &'static Scenario) -> Result<Outcome, Failure> {
     run(scenario, &[], AfterRestore::Noticed)
 }
 

@@ -17,16 +17,16 @@ use tower::ServiceExt as _;
 
 use crate::delay::pass;
 use crate::law;
-use crate::script::{Effect, KINDS};
+use crate::script::{Effect, KINDS, UPSTREAM};
 use crate::timeline::{Point, Timeline};
 
 type Answer = Result<Response<UnsyncBoxBody<Bytes, Infallible>>, AnswerLost>;
 
-/// The network of one replica.
+/// The network of one replica, or of upstream's binder.
 #[derive(Clone)]
 pub(crate) struct Network {
     pub(crate) replica: usize,
-    /// The mode of the replica.
+    /// The mode of the replica; own for upstream's binder.
     pub(crate) mode: Mode,
     pub(crate) timeline: Arc<Timeline>,
 }
@@ -44,13 +44,16 @@ impl Network {
         u64::try_from(self.replica * KINDS.len() + kind + 1).expect("a small number")
     }
 
-    async fn send(self, request: Request<Body>) -> Answer {
-        let (head, body) = request.into_parts();
+    pub(crate) async fn send(self, request: Request<Body>) -> Answer {
+        let (mut head, body) = request.into_parts();
+        if self.replica == UPSTREAM {
+            head.uri = as_upstream(&head.uri);
+        }
         let body = body.collect().await.map_err(|_| AnswerLost)?.to_bytes();
         let is_write = is_write(&head.method, &head.uri);
         let what = format!("{} {}", head.method, head.uri);
-        if is_write && self.mode == Mode::Observe {
-            self.timeline.violated(&what, "a replica in mode observe writes");
+        if is_write && !may_write(self.mode, &head.method, &head.uri) {
+            self.timeline.violated(&what, &format!("a replica in mode {:?} writes that", self.mode));
         }
         let point = Point { replica: self.replica, what, is_write, frame: None };
         let (number, effect) = self.timeline.add(point);
@@ -139,6 +142,21 @@ impl Network {
             StreamBody::new(Box::pin(frames)).boxed_unsync()
         }))
     }
+}
+
+/// Whether a replica in a mode may make a write of this kind. Mode steer annotates and reserves only.
+fn may_write(mode: Mode, method: &Method, uri: &Uri) -> bool {
+    match mode {
+        Mode::Own => true,
+        Mode::Steer => *method == Method::PATCH && !uri.path().ends_with("/status"),
+        Mode::Observe => false,
+    }
+}
+
+/// The URI of a request by the field manager that upstream is.
+fn as_upstream(uri: &Uri) -> Uri {
+    let uri = uri.to_string().replace("fieldManager=bindery", "fieldManager=kube-controller-manager");
+    uri.parse().expect("a valid URI")
 }
 
 /// Whether a request writes something other than the Lease or an event.

@@ -46,8 +46,7 @@ impl Replica {
     ) -> Self {
         let client = ApiClient::from(network.client());
         let (events, worker) = Events::new(client.clone());
-        let clock: Clock =
-            Arc::new(move || START + i64::try_from(began.elapsed().as_secs()).unwrap_or(i64::MAX - START));
+        let clock = clock(began);
         let plugin: Arc<dyn Plugin<Template>> = Arc::new(assets.clone());
         let plugins: Plugins<Template> = [plugin].into_iter().collect();
         let settings = LeaseSettings {
@@ -86,15 +85,16 @@ impl Replica {
             tokio::spawn(worker.run()),
             tokio::spawn(watches),
             match network.mode {
-                Mode::Own => {
-                    let check = ForeignWriterCheck {
+                Mode::Own | Mode::Steer => {
+                    // In mode steer upstream's binder writes too.
+                    let check = (network.mode == Mode::Own).then(|| ForeignWriterCheck {
                         binder: Arc::clone(&binder),
                         mark: ForeignWriterMark::new(client.clone(), LEASE_NAMESPACE, LEASE_NAME),
                         events,
                         clock,
                         lease: format!("{LEASE_NAMESPACE}/{LEASE_NAME}"),
                         found: Notify::new(),
-                    };
+                    });
                     tokio::spawn(compete(client, binder, settings, check))
                 }
                 Mode::Observe => tokio::spawn(observe(client, binder)),
@@ -111,6 +111,11 @@ impl Drop for Replica {
     }
 }
 
+/// The time in a run that began then.
+pub(crate) fn clock(began: Instant) -> Clock {
+    Arc::new(move || START + i64::try_from(began.elapsed().as_secs()).unwrap_or(i64::MAX - START))
+}
+
 /// Observes another binder.
 async fn observe(client: ApiClient, binder: Arc<Binder<ApiPort>>) {
     let newest = watch::ask_for_newest(client, binder.intake().clone());
@@ -123,7 +128,7 @@ async fn compete(
     client: ApiClient,
     binder: Arc<Binder<ApiPort>>,
     settings: LeaseSettings,
-    check: ForeignWriterCheck,
+    check: Option<ForeignWriterCheck>,
 ) {
     for kind in Kind::ALWAYS {
         binder.intake().freshness().until_reached(kind, &Version::from(LOWEST)).await;
@@ -131,21 +136,31 @@ async fn compete(
     let elector = Elector::new(client.clone(), settings, channel::Sender::new(None));
     let (sender, holds) = channel::channel(false);
     let elector = elector.tells(binder.intake().clone()).run(sender);
-    let leading = lead(client, binder, &check, holds);
-    let (_, (), ()) = tokio::join!(elector, leading, check.run(CancellationToken::new()));
+    let leading = lead(client, binder, check.as_ref(), holds);
+    let checking = async {
+        if let Some(check) = &check {
+            check.run(CancellationToken::new()).await;
+        }
+    };
+    let (_, (), ()) = tokio::join!(elector, leading, checking);
 }
 
 async fn lead(
     client: ApiClient,
     binder: Arc<Binder<ApiPort>>,
-    check: &ForeignWriterCheck,
+    check: Option<&ForeignWriterCheck>,
     mut holds: channel::Receiver<bool>,
 ) {
     while holds.wait_for(|holds| *holds).await.is_ok() {
         let term = CancellationToken::new();
         let bind = async {
             let current = watch::until_current(client.clone(), binder.intake());
-            let caught_up = async { tokio::join!(check.catch_up(), current) };
+            let check_writers = async {
+                if let Some(check) = check {
+                    check.catch_up().await;
+                }
+            };
+            let caught_up = async { tokio::join!(check_writers, current) };
             if term.run_until_cancelled(caught_up).await.is_some() {
                 Arc::clone(&binder).run(term.clone()).await;
             }

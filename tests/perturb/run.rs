@@ -19,6 +19,7 @@ use crate::replica::Replica;
 use crate::scenario::Scenario;
 use crate::script::{Perturbation, REPLICAS, replaces_a_leader, restores};
 use crate::timeline::{Point, Timeline};
+use crate::upstream;
 use crate::user::User;
 
 /// The second replica starts this much later, so that the first one leads.
@@ -77,7 +78,7 @@ pub(crate) enum AfterRestore {
 ///
 /// A law is broken, or the user panics because the API server refuses what it does.
 pub(crate) fn run(
-    scenario: &Scenario,
+    scenario: &'static Scenario,
     perturbations: &[Perturbation],
     after_restore: AfterRestore,
 ) -> Result<Outcome, Failure> {
@@ -91,11 +92,11 @@ pub(crate) fn run(
 }
 
 async fn disturbed(
-    scenario: &Scenario,
+    scenario: &'static Scenario,
     perturbations: &[Perturbation],
     after_restore: AfterRestore,
 ) -> Result<Outcome, Failure> {
-    let (timeline, crashes) = Timeline::new(scenario.broken_by_user, perturbations);
+    let (timeline, crashes) = Timeline::new(scenario, perturbations);
     let timeline = Arc::new(timeline);
     let assets = Assets::new(&timeline);
     let cluster = Cluster {
@@ -105,11 +106,13 @@ async fn disturbed(
         began: Instant::now(),
     };
     let replicas = tokio::spawn(cluster.clone().keep_replicas(crashes));
+    let upstream = tokio::spawn(upstream::keep(Arc::clone(&timeline), cluster.began));
     let is_restored = restores(perturbations);
     let user = User::new(&assets, &timeline);
     let acted = timeout(SCENARIO_MAX, (scenario.act)(&user)).await;
     let rested = timeout(REST_MAX, cluster.rest()).await;
     replicas.abort();
+    upstream.abort();
     let mut violations = timeline.violations();
     if acted.is_err() && !is_restored {
         violations.push(format!("the scenario waits in vain: {}", user.waits_for()));

@@ -1,5 +1,6 @@
 //! The scenarios: what users, schedulers and provisioners do while two replicas run.
 
+use bindery_controller::Mode;
 use bindery_invariants::Rule;
 use bindery_kit::json::{claim, class, volume};
 use bindery_policy::Chain;
@@ -20,6 +21,8 @@ pub(crate) struct Scenario {
     pub(crate) act: fn(&User) -> BoxFuture<'_, ()>,
     /// Rules that the user breaks.
     pub(crate) broken_by_user: &'static [Rule],
+    /// The mode in which both replicas start. Upstream's binder is on, except in mode own.
+    pub(crate) mode: Mode,
     /// The policies of both replicas.
     pub(crate) policies: fn() -> Chain,
 }
@@ -38,14 +41,20 @@ impl Scenario {
 }
 
 macro_rules! scenarios {
-    ($($name:literal, $broken:expr, $(with $policies:ident,)? |$user:ident| $act:block)*) => {
+    ($(
+        $name:literal, $broken:expr, $(in $mode:ident,)? $(with $policies:ident,)?
+        |$user:ident| $act:block
+    )*) => {
         pub(super) const SCENARIOS: &[super::Scenario] = &[$(super::Scenario {
             name: $name,
             act: |$user| Box::pin(async move { $act }),
             broken_by_user: $broken,
+            mode: scenarios!(@mode $($mode)?),
             policies: scenarios!(@policies $($policies)?),
         }),*];
     };
+    (@mode) => { bindery_controller::Mode::Own };
+    (@mode $mode:ident) => { bindery_controller::Mode::$mode };
     (@policies) => { bindery_policy::Chain::default };
     (@policies $policies:ident) => { $policies };
 }
@@ -55,6 +64,7 @@ mod policies;
 mod provisioning;
 mod reclaiming;
 mod repairing;
+mod steering;
 mod switching;
 
 /// Every scenario.
@@ -66,6 +76,7 @@ pub(crate) fn all() -> Vec<&'static Scenario> {
         repairing::SCENARIOS,
         switching::SCENARIOS,
         policies::SCENARIOS,
+        steering::SCENARIOS,
     ];
     parts.into_iter().flatten().collect()
 }

@@ -9,6 +9,8 @@ pub(crate) const KINDS: [&str; 5] =
     ["persistentvolumes", "persistentvolumeclaims", "storageclasses", "pods", "nodes"];
 /// The replicas of a run.
 pub(crate) const REPLICAS: usize = 2;
+/// The place of upstream's binder, after the replicas.
+pub(crate) const UPSTREAM: usize = REPLICAS;
 
 /// A scenario, and what is disturbed in it. Printed as JSON, so that a failed run can be repeated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,7 +46,7 @@ pub(crate) enum Effect {
     Repeat,
     /// Frames of a kind to a replica wait until this many more points have come.
     Hold {
-        /// The replica.
+        /// The replica, or upstream's binder.
         replica: usize,
         /// Index of [`KINDS`].
         kind: usize,
@@ -185,6 +187,9 @@ fn effects() -> Vec<Effect> {
             effects.extend(HOLDS.map(|points| Effect::Hold { replica, kind, points }));
             effects.extend([Effect::Cut { replica, kind }, Effect::Expire { replica, kind }]);
         }
+    }
+    for kind in 0..KINDS.len() {
+        effects.extend(HOLDS.map(|points| Effect::Hold { replica: UPSTREAM, kind, points }));
     }
     effects
 }

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bindery_controller::Mode;
-use bindery_invariants::Rule;
 use bindery_sim::{Sim, SimOptions, Snapshot};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::delay::pass_until;
-use crate::script::{Effect, KINDS, Perturbation, REPLICAS, restores};
+use crate::scenario::Scenario;
+use crate::script::{Effect, KINDS, Perturbation, REPLICAS, UPSTREAM, restores};
 
 /// How long a replica is isolated: longer than its Lease lasts, and longer than its requests may take.
 const ISOLATED: Duration = Duration::from_secs(150);
@@ -24,7 +24,7 @@ const NOTICED: Duration = Duration::from_secs(10);
 /// A request, or a frame of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Point {
-    /// The replica that sent or received it.
+    /// The replica that sent or received it, or upstream's binder.
     pub(crate) replica: usize,
     /// The method and path of a request, or the resource of a frame.
     pub(crate) what: String,
@@ -38,15 +38,14 @@ pub(crate) struct Point {
 pub(crate) struct Timeline {
     /// The API server.
     pub(crate) sim: Sim,
-    /// Rules that the user of the scenario breaks.
-    pub(crate) broken_by_user: &'static [Rule],
+    pub(crate) scenario: &'static Scenario,
     /// What a later restore brings back, by the number of the point at which it was saved.
     saved: Mutex<BTreeMap<usize, Snapshot>>,
     perturbations: Vec<Perturbation>,
     points: Mutex<Vec<Point>>,
     /// The number of points.
     reached: watch::Sender<usize>,
-    links: [Link; REPLICAS],
+    links: [Link; UPSTREAM + 1],
     /// The API server answers nothing until then.
     down_until: Mutex<Option<Instant>>,
     crashes: mpsc::UnboundedSender<usize>,
@@ -54,6 +53,8 @@ pub(crate) struct Timeline {
     mode: Mutex<Mode>,
     /// The modes in which replicas run.
     modes: Mutex<[Mode; REPLICAS]>,
+    /// Whether upstream's binder is on.
+    pub(crate) upstream: watch::Sender<bool>,
     violations: Mutex<Vec<String>>,
 }
 
@@ -77,13 +78,13 @@ struct KindLink {
 impl Timeline {
     /// A timeline, and the replicas that crash on it.
     pub(crate) fn new(
-        broken_by_user: &'static [Rule],
+        scenario: &'static Scenario,
         perturbations: &[Perturbation],
     ) -> (Self, mpsc::UnboundedReceiver<usize>) {
         let (crashes, receiver) = mpsc::unbounded_channel();
         let timeline = Self {
             sim: Sim::new(SimOptions::default()),
-            broken_by_user,
+            scenario,
             saved: Mutex::default(),
             perturbations: perturbations.to_vec(),
             points: Mutex::default(),
@@ -91,8 +92,9 @@ impl Timeline {
             links: std::array::from_fn(|_| Link::new()),
             down_until: Mutex::default(),
             crashes,
-            mode: Mutex::default(),
+            mode: Mutex::new(scenario.mode),
             modes: Mutex::default(),
+            upstream: watch::Sender::new(scenario.mode != Mode::Own),
             violations: Mutex::default(),
         };
         (timeline, receiver)

@@ -44,9 +44,13 @@ impl User {
     }
 
     pub(crate) async fn send(&self, method: Method, path: &str, body: Value) {
+        let content = if method == Method::PATCH { "merge-patch+json" } else { "json" };
+        self.send_as(method, path, content, body).await;
+    }
+
+    async fn send_as(&self, method: Method, path: &str, content: &str, body: Value) {
         self.timeline.until_up().await;
-        let content =
-            if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+        let content = format!("application/{content}");
         let request = Request::builder().method(&method).uri(path).header("content-type", content);
         let request = request.body(Body::from(body.to_string().into_bytes())).unwrap();
         let answer = self.timeline.sim.service().oneshot(request).await.unwrap();
@@ -68,6 +72,13 @@ impl User {
             _ => "/apis/storage.k8s.io/v1/storageclasses",
         };
         self.send(Method::POST, path, object).await;
+    }
+
+    /// Creates a volume by server-side apply, so that the simulator keeps its managedFields.
+    pub(crate) async fn apply(&self, volume: Value) {
+        let name = volume["metadata"]["name"].as_str().unwrap();
+        let path = path(VOLUMES, name) + "?fieldManager=user";
+        self.send_as(Method::PATCH, &path, "apply-patch+yaml", volume).await;
     }
 
     pub(crate) async fn delete(&self, resource: &str, name: &str) {
@@ -119,6 +130,11 @@ impl User {
         self.timeline.switch(mode);
         self.until(&format!("the replicas run in mode {mode:?}"), |user| user.timeline.runs_in(mode)).await;
         pass(SETTLED).await;
+    }
+
+    /// Turns upstream's binder on or off.
+    pub(crate) fn turn_upstream(&self, is_on: bool) {
+        self.timeline.upstream.send_replace(is_on);
     }
 
     /// Waits until an object has a phase.

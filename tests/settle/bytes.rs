@@ -1,6 +1,7 @@
 //! The bytes that a world is made of: a few for each object and each action, so that a failing world shrinks
 //! object by object, and each byte shrinks towards zero, the usual choice.
 
+use std::fmt::{self, Debug, Formatter};
 use std::ops::RangeInclusive;
 
 use proptest::array::{uniform4, uniform24};
@@ -8,7 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::{Strategy, any};
 
 /// The bytes of one world.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct WorldBytes {
     /// Up to four claims.
     pub(crate) claims: Vec<[u8; 24]>,
@@ -22,6 +23,15 @@ pub(crate) struct WorldBytes {
     pub(crate) labels: [u8; 24],
     /// Classes, plugin and delays.
     pub(crate) conditions: [u8; 24],
+}
+
+/// On one line: a failed world would be a thousand lines otherwise, and logs are cut.
+impl Debug for WorldBytes {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { claims, volumes, actions, policies, labels, conditions } = self;
+        write!(f, "claims: {claims:?}, volumes: {volumes:?}, actions: {actions:?}, ")?;
+        write!(f, "policies: {policies:?}, labels: {labels:?}, conditions: {conditions:?}")
+    }
 }
 
 /// The numbers of actions of worlds in which nothing fails, nothing lags and only the binder acts.

@@ -22,7 +22,7 @@ use bindery_kit::{Change, InMemoryApi, Objects};
 use tokio::time::Instant;
 
 pub(crate) use meet::may_meet;
-pub(crate) use policed::{is_allowed, is_held, left_exposed};
+pub(crate) use policed::{is_allowed, is_crowded_out, is_held, left_exposed};
 
 use crate::policies::Policies;
 
@@ -40,6 +40,8 @@ pub(crate) struct Facts {
     pub(crate) policies: Policies,
     /// The labels of namespaces, as they were and are, in order.
     pub(crate) namespaces: Vec<(Text, Arc<BTreeMap<Text, Text>>)>,
+    /// The values of [`crate::world::TIER`] among the parameters of classes, as they were and are, in order.
+    pub(crate) class_tiers: Vec<(Text, Option<Text>)>,
     /// How the law was broken.
     pub(crate) violations: Vec<String>,
 }

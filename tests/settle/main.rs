@@ -5,10 +5,12 @@
 //! G1 to G5 and G9 to G11 of ARCHITECTURE.md (`law`).
 //!
 //! At the beginning of a calm world every object is reviewed as admission does (`reviews`). A pair that a
-//! review denies or says to wait must not bind, and a claim without findings must.
+//! review denies, also because a policy rejects the volume, or says to wait must not bind, and a claim
+//! without findings must.
 //!
-//! Some worlds have policies (`policies`): native matchers that reject by labels or capacity, score, fail at
-//! times or are missing, and reclaimers with every answer. Labels of volumes, claims and namespaces change.
+//! Some worlds have policies (`policies`): native matchers that reject by labels, capacity, parameters of
+//! classes or volumes of siblings, score, fail at times or are missing, and reclaimers with every answer.
+//! Labels of volumes, claims and namespaces change, and parameters of classes.
 //!
 //! A settled world stays settled, a binder that starts anew finds nothing to do, and no claim waits for a
 //! volume that it may have. Only watches, subscriptions and timers drive the loop, so no wake-up is missed,
@@ -27,6 +29,7 @@ mod plugin;
 mod policies;
 mod reviews;
 mod trial;
+mod waiting;
 mod world;
 
 use bindery_kit::{check_all, seeded_runner};
@@ -61,15 +64,34 @@ fn assert_eventful(outcomes: &[Outcome], [least_bound, least_reclaimed]: [usize;
     assert!(bound >= least_bound && reclaimed >= least_reclaimed, "{bound} and {reclaimed} of 1,000");
 }
 
+/// Panics unless reviews have foretold each of these in so many of a thousand outcomes.
+fn assert_foretold(outcomes: &[Outcome], least: [usize; 5]) {
+    const FORETOLD: [&str; 5] = [
+        "a pair that is denied or told to wait",
+        "a claim with volumeName and no findings",
+        "a claim marked as bound that is not, and has no findings",
+        "a denied update that breaks a pair",
+        "a claim that names a free volume which a policy rejects",
+    ];
+    for (at, (what, least)) in FORETOLD.into_iter().zip(least).enumerate() {
+        let share = share(outcomes, |outcome| outcome.predicted[at] > 0);
+        println!("{share} of 1,000 worlds have {what}");
+        assert!(share >= least, "{what}: {share} of 1,000");
+    }
+}
+
 /// Panics unless policies have told often enough in these outcomes.
 fn assert_policed(outcomes: &[Outcome]) {
     assert_eventful(outcomes, [150, 40]);
     let held_back = share(outcomes, |outcome| outcome.held_back > 0);
+    let crowded_out = share(outcomes, |outcome| outcome.crowded_out > 0);
     let policies_set = share(outcomes, |outcome| outcome.policies_set > 0);
     println!(
-        "in {held_back} of 1,000 worlds a claim is held back, in {policies_set} a reclaim policy is set"
+        "in {held_back} of 1,000 worlds a claim is held back, in {crowded_out} by siblings alone, in \
+         {policies_set} a reclaim policy is set"
     );
-    assert!(held_back >= 10 && policies_set >= 10, "{held_back} and {policies_set} of 1,000");
+    let shares = [held_back, crowded_out, policies_set];
+    assert!(held_back >= 10 && crowded_out >= 1 && policies_set >= 10, "{shares:?} of 1,000");
 }
 
 #[test]
@@ -77,16 +99,7 @@ fn calm_worlds_settle() {
     let outcomes = all_settle(&worlds(CALM, UNPOLICED), UNPOLICED_WORLDS);
     assert_eventful(&outcomes, [200, 50]);
     // Worlds are odd: few have a claim that names a volume and has no findings.
-    for (at, what, least) in [
-        (0, "a pair that is denied or told to wait", 100),
-        (1, "a claim with volumeName and no findings", 5),
-        (2, "a claim marked as bound that is not, and has no findings", 5),
-        (3, "a denied update that breaks a pair", 5),
-    ] {
-        let share = share(&outcomes, |outcome| outcome.predicted[at] > 0);
-        println!("{share} of 1,000 worlds have {what}");
-        assert!(share >= least, "{what}: {share} of 1,000");
-    }
+    assert_foretold(&outcomes, [100, 5, 5, 5, 0]);
 }
 
 #[test]
@@ -96,7 +109,9 @@ fn rough_worlds_settle() {
 
 #[test]
 fn calm_worlds_with_policies_settle() {
-    assert_policed(&all_settle(&worlds(CALM, POLICED), POLICED_WORLDS));
+    let outcomes = all_settle(&worlds(CALM, POLICED), POLICED_WORLDS);
+    assert_policed(&outcomes);
+    assert_foretold(&outcomes, [100, 5, 5, 5, 5]);
 }
 
 #[test]

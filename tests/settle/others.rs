@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_controller::WriteError;
-use bindery_core::{Claim, ClaimRef, ReclaimPolicy, Text, Uid, Volume, VolumePhase};
+use bindery_core::{Claim, ClaimFact, ClaimRef, ReclaimPolicy, Text, Uid, Volume, VolumePhase};
 use bindery_kit::{Choices, Fault};
 use bindery_store::{Delivery, Object};
 
@@ -19,7 +19,7 @@ pub(crate) async fn act(api: &Api, bytes: &[u8; 4]) -> bool {
         0 => tokio::task::yield_now().await,
         delay => tokio::time::sleep(Duration::from_millis(delay)).await,
     }
-    let actions: [fn(&mut State, &mut Choices<'_>); 16] = [
+    let actions: [fn(&mut State, &mut Choices<'_>); 17] = [
         remove_claim,
         create_claim,
         |state, c| change_claim(state, c, |claim, _| claim.deleting = true),
@@ -32,6 +32,7 @@ pub(crate) async fn act(api: &Api, bytes: &[u8; 4]) -> bool {
         edit_volume,
         |state, c| change_claim(state, c, |claim, c| world::label(c, claim)),
         label_namespace,
+        create_class_again,
         provision_externally,
         |state, c| change_claim(state, c, |claim, _| claim.annotations.selected_node = Some("node".into())),
         |state, c| fail(state, c, Fault::Refused(WriteError::Failed("the server is down".to_owned()))),
@@ -105,6 +106,16 @@ fn label_namespace(state: &mut State, c: &mut Choices<'_>) {
     let (name, labels): (Text, _) = (c.pick(&NAMESPACES).into(), world::labels(c));
     state.extra.namespaces.push((name.clone(), Arc::clone(&labels)));
     state.report(Delivery::applied(Object::Namespace(name, labels)));
+}
+
+/// An administrator deletes the class of a claim and creates it with another parameter.
+fn create_class_again(state: &mut State, c: &mut Choices<'_>) {
+    let used = state.claims.get(&key(c.pick(&CLAIMS))).and_then(|claim| claim.class.clone());
+    let Some(class) = used.and_then(|name| state.extra.classes.get_mut(&name)) else { return };
+    class.parameters.set(ClaimFact::ClassParameter(TIER.into()), world::tier(c));
+    let class = class.clone();
+    state.extra.class_tiers.push((class.name.clone(), world::tier_of_class(&class)));
+    state.report(Delivery::applied(class));
 }
 
 /// An external provisioner makes a volume for a claim that was handed to it.

@@ -3,7 +3,9 @@
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use bindery_core::{Claim, ClaimFact, Quantity, Requirement, SelectorOperator, Text, Volume, VolumeFact};
+use bindery_core::{
+    Claim, ClaimFact, Quantity, Requirement, SelectorOperator, Spread, Text, Volume, VolumeFact,
+};
 use bindery_kit::{Choices, gib, policy, reclaim_rule};
 use bindery_policy::{
     Allowed, Bound, Candidates, Chain, ClaimView, Judged, Matcher, Matches, Metadata, Narrowing, OnFailure,
@@ -65,9 +67,25 @@ pub(crate) enum Rejects {
     OtherTier,
     /// Volumes of another tier than the namespace's, if that has one.
     OtherTierThanNamespace,
+    /// Volumes of another tier than the class's parameter, if that has one.
+    OtherTierThanClass,
     /// Volumes that are larger than the request.
     Larger,
+    /// Volumes of a tier in which siblings have this many volumes.
+    Crowded(u32),
     Nothing,
+}
+
+/// What a matcher is shown of a claim and a volume.
+pub(crate) struct Shown<'a> {
+    /// The values of [`TIER`] of the claim, its namespace and its class.
+    pub(crate) tiers: [Option<&'a str>; 3],
+    pub(crate) request: Quantity,
+    /// The value of [`TIER`] of the volume.
+    pub(crate) tier: Option<&'a str>,
+    pub(crate) capacity: Quantity,
+    /// How many volumes of siblings have that tier.
+    pub(crate) siblings: u32,
 }
 
 /// The policies that these bytes make, a few for each.
@@ -100,11 +118,19 @@ fn document(name: String, c: &mut Choices<'_>) -> Document {
 }
 
 fn match_rule(document: Document, c: &mut Choices<'_>) -> MatchRule {
-    let rejects = [Rejects::OtherTier, Rejects::Larger, Rejects::OtherTierThanNamespace, Rejects::Nothing];
+    let rejects = c.pick(&[
+        Rejects::OtherTier,
+        Rejects::Larger,
+        Rejects::OtherTierThanNamespace,
+        Rejects::OtherTierThanClass,
+        Rejects::Crowded(1),
+        Rejects::Crowded(2),
+        Rejects::Nothing,
+    ]);
     MatchRule {
         document,
-        rejects: c.pick(&rejects),
-        judges: c.percent(50),
+        rejects,
+        judges: c.percent(50) || matches!(rejects, Rejects::Crowded(_)),
         scores: c.percent(30),
         otherwise: c.usually(&[Otherwise::Provision, Otherwise::Wait]),
         weight: c.pick(&[1, 2, 100]),
@@ -137,6 +163,11 @@ impl Policies {
         let documents = self.matchers.iter().map(|rule| &rule.document);
         let mut documents = documents.chain(self.reclaimers.iter().map(|rule| &rule.document));
         documents.any(|document| document.is_loaded && document.may_be_skipped())
+    }
+
+    /// Whether all policies say the same of equal claims and volumes, as long as the world exists.
+    pub(crate) fn are_steady(&self) -> bool {
+        !self.skips_at_times() && !self.matchers.iter().any(MatchRule::spreads)
     }
 
     /// The chain of these policies. They fail at times, unless they are mended.
@@ -184,21 +215,28 @@ impl Document {
 }
 
 impl MatchRule {
-    /// Whether it rejects a volume of that tier and capacity.
-    pub(crate) fn rejects(
-        &self,
-        claim: Option<&str>,
-        namespace: Option<&str>,
-        request: Quantity,
-        volume: (Option<&str>, Quantity),
-    ) -> bool {
-        let (tier, capacity) = volume;
+    /// Whether it rejects the volume that it is shown.
+    pub(crate) fn rejects(&self, shown: &Shown<'_>) -> bool {
         match self.rejects {
-            Rejects::OtherTier => claim.is_some() && claim != tier,
-            Rejects::OtherTierThanNamespace => namespace.is_some() && namespace != tier,
-            Rejects::Larger => capacity > request,
-            Rejects::Nothing => false,
+            Rejects::Larger => shown.capacity > shown.request,
+            Rejects::Crowded(most) => shown.siblings >= most,
+            _ => self.tier(shown.tiers).is_some_and(|tier| shown.tier != Some(tier)),
         }
+    }
+
+    /// The tier that a volume must have, by those of the claim, its namespace and its class.
+    fn tier<T>(&self, [claim, namespace, class]: [Option<T>; 3]) -> Option<T> {
+        match self.rejects {
+            Rejects::OtherTier => claim,
+            Rejects::OtherTierThanNamespace => namespace,
+            Rejects::OtherTierThanClass => class,
+            Rejects::Larger | Rejects::Crowded(_) | Rejects::Nothing => None,
+        }
+    }
+
+    /// Whether it counts the volumes of siblings.
+    pub(crate) fn spreads(&self) -> bool {
+        matches!(self.rejects, Rejects::Crowded(_))
     }
 
     fn policy(self) -> Policy {
@@ -247,24 +285,33 @@ impl<R> Native<R> {
     }
 }
 
-/// What native policies declare: without and with scores.
-static METADATA: LazyLock<[Metadata; 2]> = LazyLock::new(|| {
-    [false, true].map(|scores| Metadata {
-        name: "native".into(),
-        version: "1.0.0".into(),
-        description: "A rule of these tests.".into(),
-        claim_facts: vec![ClaimFact::Label(TIER.into()), ClaimFact::NamespaceLabel(TIER.into())],
-        columns: vec![VolumeFact::Label(TIER.into())],
-        spread: None,
-        reasons: vec![Reason { name: "rule".into(), text: "the rule says so".into() }],
+/// What native matchers declare: without and with scores, and then with a spread too.
+static MATCHERS: LazyLock<[Metadata; 4]> = LazyLock::new(|| {
+    let spread = || Spread { by: VolumeFact::Label(TIER.into()), among: vec![ClaimFact::Label(TIER.into())] };
+    [(false, false), (true, false), (false, true), (true, true)].map(|(scores, spreads)| Metadata {
+        claim_facts: [&RECLAIMER.claim_facts[..], &[ClaimFact::ClassParameter(TIER.into())]].concat(),
+        spread: spreads.then(spread),
         scores,
-        settings_schema: "{}".to_owned(),
+        ..RECLAIMER.clone()
     })
+});
+
+/// What native reclaimers declare.
+static RECLAIMER: LazyLock<Metadata> = LazyLock::new(|| Metadata {
+    name: "native".into(),
+    version: "1.0.0".into(),
+    description: "A rule of these tests.".into(),
+    claim_facts: vec![ClaimFact::Label(TIER.into()), ClaimFact::NamespaceLabel(TIER.into())],
+    columns: vec![VolumeFact::Label(TIER.into())],
+    spread: None,
+    reasons: vec![Reason { name: "rule".into(), text: "the rule says so".into() }],
+    scores: false,
+    settings_schema: "{}".to_owned(),
 });
 
 impl Matcher for Native<MatchRule> {
     fn metadata(&self) -> &Metadata {
-        &METADATA[usize::from(self.rule.scores)]
+        &MATCHERS[usize::from(self.rule.scores) + 2 * usize::from(self.rule.spreads())]
     }
 
     fn digest(&self) -> &str {
@@ -281,15 +328,9 @@ impl Matcher for Native<MatchRule> {
         if self.rule.judges {
             return Ok(narrowing);
         }
-        let tier = match self.rule.rejects {
-            Rejects::OtherTier => claim.facts[0].clone(),
-            Rejects::OtherTierThanNamespace => claim.facts[1].clone(),
-            Rejects::Larger => {
-                narrowing.at_most = Some(Bound { quantity: claim.request, reason: 0 });
-                None
-            }
-            Rejects::Nothing => None,
-        };
+        narrowing.at_most =
+            (self.rule.rejects == Rejects::Larger).then_some(Bound { quantity: claim.request, reason: 0 });
+        let tier = self.rule.tier([0, 1, 2].map(|fact: usize| claim.facts[fact].clone()));
         let operator = SelectorOperator::In;
         let required =
             |tier| bindery_policy::Requirement { column: 0, operator, values: vec![tier], reason: 0 };
@@ -299,12 +340,14 @@ impl Matcher for Native<MatchRule> {
 
     fn judge(&self, _: &str, claim: &ClaimView, rows: &Candidates) -> Result<Verdicts, PolicyFault> {
         self.call(self.rule.document.failures)?;
-        let [of_claim, of_namespace] = [0, 1].map(|fact: usize| claim.facts[fact].as_deref());
-        let rejects = |row: usize| {
-            let tier = rows.columns[0][row].checked_sub(1).map(|text| &*rows.texts[text as usize]);
-            let capacity = Quantity { nanos: rows.nanos[row], ..Quantity::bytes(rows.whole[row]) };
-            self.rule.judges && self.rule.rejects(of_claim, of_namespace, claim.request, (tier, capacity))
+        let shown = |row: usize| Shown {
+            tiers: [0, 1, 2].map(|fact: usize| claim.facts[fact].as_deref()),
+            request: claim.request,
+            tier: rows.columns[0][row].checked_sub(1).map(|text| &*rows.texts[text as usize]),
+            capacity: Quantity { nanos: rows.nanos[row], ..Quantity::bytes(rows.whole[row]) },
+            siblings: rows.spread.get(row).copied().unwrap_or_default(),
         };
+        let rejects = |row: usize| self.rule.judges && self.rule.rejects(&shown(row));
         let score = |whole: &u64| u32::from(*whole > gib(1).whole) * 50;
         Ok(Verdicts {
             reasons: (0..rows.whole.len()).map(rejects).map(u32::from).collect(),
@@ -315,7 +358,7 @@ impl Matcher for Native<MatchRule> {
 
 impl Reclaimer for Native<WishRule> {
     fn metadata(&self) -> &Metadata {
-        &METADATA[0]
+        &RECLAIMER
     }
 
     fn digest(&self) -> &str {

@@ -1,8 +1,9 @@
 //! Admission and the binder agree.
 //!
 //! Before a calm world starts, every claim and volume is reviewed as if it were created now, and as if it
-//! were updated from several earlier states. Guard and engine must agree about every finding that denies. An
-//! update is denied for the same reasons as the creation of its object, except for those that held before.
+//! were updated from several earlier states. Guard and engine must agree about every finding that denies;
+//! the law tells the guard what policies say. An update is denied for the same reasons as the creation of its
+//! object, except for those that held before. A claim that a missing policy holds cannot be reviewed.
 //!
 //! After the world has settled, a pair that was denied or told to wait has not bound while the volume's spec
 //! stayed the same, and a claim without findings has the volume that it names.
@@ -12,11 +13,11 @@ use std::sync::Arc;
 
 use bindery_controller::{Binder, Reads, Reviewed};
 use bindery_core::{
-    Answer, Claim, ClaimKey, ClaimRef, Exchange, Finding, Lookup, Quantity, Question, Rule, Source, Text,
-    Uid, Volume, guard,
+    Answer, Claim, ClaimKey, ClaimRef, Exchange, Finding, Lookup, MatchVerdict, Quantity, Question, Rule,
+    Source, Text, Uid, Volume, guard,
 };
 
-use crate::law::{Api, State, is_pair, uid_in};
+use crate::law::{Api, State, is_allowed, is_held, is_pair, uid_in};
 
 /// The predictions of the reviews at the beginning of a world for its end.
 #[derive(Default)]
@@ -27,6 +28,8 @@ pub(crate) struct Predictions {
     surely: Vec<Pair>,
     /// How many updates were denied because they break a pair.
     breaks: usize,
+    /// How many claims were denied a free volume because a policy rejects it.
+    rejected: usize,
 }
 
 struct Pair {
@@ -36,36 +39,40 @@ struct Pair {
 
 impl Predictions {
     /// Number of pairs that never bind; of pairs that surely bind; of the latter with a claim that is marked
-    /// as bound and is not; and of updates that break a pair.
-    pub(crate) fn counts(&self) -> [usize; 4] {
+    /// as bound and is not; of updates that break a pair; and of pairs that a policy rejects.
+    pub(crate) fn counts(&self) -> [usize; 5] {
         let is_marked =
             |pair: &&Pair| pair.claim.annotations.bind_completed && !is_pair(&pair.claim, &pair.volume);
         let marked = self.surely.iter().filter(is_marked).count();
-        [self.never.len(), self.surely.len(), marked, self.breaks]
+        [self.never.len(), self.surely.len(), marked, self.breaks, self.rejected]
     }
 }
 
-/// Reviews every object of a world as it is about to start.
+/// Reviews every object of a world as it is about to start. Policies that are not steady foretell nothing.
 pub(crate) async fn predict(binder: &Binder<Api>, api: &Api) -> Result<Predictions, String> {
     let (volumes, claims) = {
         let state = api.objects();
         (state.volumes.clone(), state.claims.clone())
     };
     let answers = answers(volumes.values(), claims.values());
-    let mut reviewer = Reviewer { binder, volumes, claims, answers, predictions: Predictions::default() };
+    let predictions = Predictions::default();
+    let mut reviewer = Reviewer { binder, api, volumes, claims, answers, predictions };
     // Admission ignores objects that are being deleted.
-    for claim in reviewer.claims.clone().values().filter(|claim| !claim.deleting) {
+    let is_reviewed = |claim: &&Arc<Claim>| !claim.deleting && !is_held(&api.objects(), claim);
+    for claim in reviewer.claims.clone().values().filter(is_reviewed) {
         reviewer.review_claim(claim).await?;
     }
     for volume in reviewer.volumes.clone().values().filter(|volume| !volume.deleting) {
         reviewer.review_volume(volume).await?;
     }
-    Ok(reviewer.predictions)
+    let Reviewer { predictions, .. } = reviewer;
+    Ok(if api.objects().extra.policies.are_steady() { predictions } else { Predictions::default() })
 }
 
 /// Reviews the objects of a world.
 struct Reviewer<'a> {
     binder: &'a Binder<Api>,
+    api: &'a Api,
     volumes: BTreeMap<Text, Arc<Volume>>,
     claims: BTreeMap<ClaimKey, Arc<Claim>>,
     /// All of them, as answers of live reads, for the guard.
@@ -89,6 +96,8 @@ impl Reviewer<'_> {
         }
         let Some(volume) = self.named(claim).cloned() else { return Ok(()) };
         let pair = Pair { claim: claim.clone(), volume };
+        let rejected = created.iter().filter(|finding| finding.rule == Rule::VolumeRejected);
+        self.predictions.rejected += rejected.count();
         let waits = |rule| matches!(rule, Rule::VolumeReserved | Rule::VolumeLeaving);
         if created.iter().any(|finding| finding.rule.denies() || waits(finding.rule)) {
             self.predictions.never.push(pair);
@@ -210,6 +219,10 @@ impl Reviewer<'_> {
                 .map(|v| (Some(v.name.clone()), v.claim_ref.as_ref().map(key)))
                 .collect(),
         };
+        let mut told = self.answers.clone();
+        if let Reviewed::Claim { new, .. } = &reviewed {
+            told.extend(self.verdicts(new));
+        }
         let is_claim = matches!(reviewed, Reviewed::Claim { .. });
         let subject = reviewed.into();
         for (volume, claim) in objects {
@@ -222,7 +235,7 @@ impl Reviewer<'_> {
                     (one.rule, &one.volume) == (rule, &volume) && (is_claim || one.claim == finding.claim)
                 };
                 let is_found = findings.iter().find(is_same).is_some();
-                if guard::confirms(&finding, &subject, &self.answers) != is_found {
+                if guard::confirms(&finding, &subject, &told) != is_found {
                     return Err(format!(
                         "{finding:?} of {subject:?}: the engine finds {is_found}, the guard otherwise"
                     ));
@@ -230,6 +243,20 @@ impl Reviewer<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What the policies say about each volume, by the rules that they are made of.
+    fn verdicts(&self, claim: &Claim) -> Vec<Exchange> {
+        let state = self.api.objects();
+        let verdict = |volume: &Arc<Volume>| match is_allowed(&state, claim, volume) {
+            true => MatchVerdict::Allowed,
+            false => MatchVerdict::Rejected { policy: "".into(), reason: "".into() },
+        };
+        let told = |volume: &Arc<Volume>| Exchange {
+            question: Question::Verdict(volume.name.clone()),
+            answer: Answer::Verdict(verdict(volume)),
+        };
+        self.volumes.values().map(told).collect()
     }
 
     /// The volume that a claim names.

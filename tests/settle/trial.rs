@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bindery_controller::{Binder, Configuration, Key, Migrations, Parts, Plugin, Settings};
-use bindery_core::{Claim, Cluster, Decision, Engine, EngineFault, Request, Selector, Stop, Uid, Volume};
+use bindery_core::{Claim, Cluster, Decision, Engine, EngineFault, Request, Stop, Uid, Volume};
 use bindery_engine::DefaultEngine;
 use bindery_kit::Choices;
 use bindery_store::{Delivery, Kind, Object, Store};
@@ -16,11 +16,12 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::bytes::WorldBytes;
-use crate::law::{self, Api, Assets, State, is_allowed, is_held, is_pair, may_meet};
+use crate::law::{self, Api, Assets, State, is_pair};
 use crate::others;
 use crate::plugin::MockPlugin;
 use crate::policies;
 use crate::reviews::{self, Predictions};
+use crate::waiting;
 use crate::world::{self, CLAIMS, Conditions, MIGRATED, NAMESPACES, VOLUMES};
 
 /// After the last action everything is tried once more within this time, which is longer than any backoff.
@@ -39,16 +40,21 @@ pub(crate) struct Outcome {
     pub(crate) reclaimed: usize,
     /// How many claims wait although they could have a volume without policies.
     pub(crate) held_back: usize,
+    /// How many claims wait for a volume that only a policy that spreads rejects.
+    pub(crate) crowded_out: usize,
     /// How many reclaim policies were set.
     pub(crate) policies_set: usize,
     /// How many decisions the guard refused.
     pub(crate) refusals: u64,
     /// The predictions of reviews for a calm world: [`Predictions::counts`].
-    pub(crate) predicted: [usize; 4],
+    pub(crate) predicted: [usize; 5],
 }
 
 /// The most decisions in one world; a world that needs more would never end.
 const DECISIONS_MAX: usize = 3_000;
+
+/// The most decisions of a calm world that are made again because another one has changed something.
+const AGAIN_MAX: u64 = 40;
 
 /// The default engine, for a limited number of decisions.
 struct LimitedEngine {
@@ -95,6 +101,7 @@ async fn settle(bytes: &WorldBytes) -> Result<Outcome, String> {
         assets: Assets::default(),
         policies: policies::policies(&bytes.policies),
         namespaces: Vec::new(),
+        class_tiers: Vec::new(),
         violations: Vec::new(),
     });
     api.set_yields(conditions.yields);
@@ -116,12 +123,7 @@ async fn settle(bytes: &WorldBytes) -> Result<Outcome, String> {
 
     let binder = binder(&api, conditions, false);
     deliver_lists(&binder, &api);
-    // The reviews of the objects of worlds without policies foretell what becomes of them.
-    let predictions = if is_calm && bytes.policies.is_empty() {
-        reviews::predict(&binder, &api).await?
-    } else {
-        Predictions::default()
-    };
+    let predictions = foretold(&binder, &api, conditions).await?;
     let mut leading = Leading::begin(&binder);
     let watching = tokio::spawn(watch(Arc::clone(&binder), api.clone(), watches, conditions.lag));
     for action in &bytes.actions {
@@ -141,22 +143,55 @@ async fn settle(bytes: &WorldBytes) -> Result<Outcome, String> {
     }
     let state = api.objects();
     let mut violations =
-        [state.extra.violations.clone(), left_waiting(&state), law::left_exposed(&state)].concat();
+        [state.extra.violations.clone(), waiting::left_waiting(&state), law::left_exposed(&state)].concat();
     violations.extend(reviews::refuted(&state, &predictions));
     if law::changes(&state) != settled {
         violations.insert(0, "something was left to do, which a binder that starts anew does".to_owned());
     }
+    violations.extend(disagreement(&binder, &state));
     let outcome = Outcome {
         changes: settled,
         bound: self::pairs(&state).difference(&pairs).count(),
         reclaimed: state.extra.assets.deleted.len() + state.extra.assets.recycled.len(),
-        held_back: waiting(&state).filter(|(_, volumes)| !volumes.is_empty()).count(),
+        held_back: waiting::held_back(&state),
+        crowded_out: waiting::crowded_out(&state),
         policies_set: law::policies_set(&state),
         refusals: binder.metrics().refusals.get(),
         predicted: predictions.counts(),
     };
     drop(state);
     if violations.is_empty() { Ok(outcome) } else { Err(report(&violations.join("\n"), settled)) }
+}
+
+/// Engine and guard are told the same in a calm world, unless a policy fails in between: nothing is refused,
+/// and no decision is made again for ever.
+fn disagreement(binder: &Binder<Api>, state: &State) -> Option<String> {
+    let (refusals, again) = (binder.metrics().refusals.get(), binder.metrics().stale.get());
+    let must_agree = state.extra.calm && !state.extra.policies.skips_at_times();
+    let disagree = must_agree && (refusals > 0 || again > AGAIN_MAX);
+    disagree.then(|| format!("{refusals} decisions are refused, and {again} are made again"))
+}
+
+/// What reviews foretell of a calm world. Another binder makes them where policies may fail, so that they
+/// fail in decisions.
+async fn foretold(
+    binder: &Arc<Binder<Api>>,
+    api: &Api,
+    conditions: Conditions,
+) -> Result<Predictions, String> {
+    let (is_calm, may_fail) = {
+        let facts = &api.objects().extra;
+        (facts.calm, !facts.policies.matchers.is_empty())
+    };
+    if !is_calm {
+        return Ok(Predictions::default());
+    }
+    if !may_fail {
+        return reviews::predict(binder, api).await;
+    }
+    let reviewer = self::binder(api, conditions, true);
+    deliver_lists(&reviewer, api);
+    reviews::predict(&reviewer, api).await
 }
 
 /// Events for each watch, in order.
@@ -241,6 +276,9 @@ fn populate(state: &mut State, bytes: &WorldBytes) {
     for name in NAMESPACES {
         state.extra.namespaces.push((name.into(), world::labels(c)));
     }
+    let classes = state.extra.classes.values();
+    state.extra.class_tiers =
+        classes.map(|class| (class.name.clone(), world::tier_of_class(class))).collect();
     if !bytes.policies.is_empty() {
         claims.iter_mut().for_each(|claim| world::label(c, claim));
         volumes.iter_mut().for_each(|volume| world::note(c, volume));
@@ -336,34 +374,4 @@ async fn start_anew(api: &Api, conditions: Conditions) {
             let _ = binder.perform(operation).await;
         }
     }
-}
-
-/// The claims that wait, each with the free volumes and those reserved for it that it could have without
-/// policies.
-fn waiting(state: &State) -> impl Iterator<Item = (&Arc<Claim>, Vec<&Arc<Volume>>)> {
-    // An invalid selector or a class without binding mode is reported before any volume is looked at.
-    let is_faulty = |claim: &Claim| {
-        let class = claim.class.as_ref().and_then(|name| state.extra.classes.get(name));
-        matches!(claim.selector, Some(Selector::Invalid(_)))
-            || class.is_some_and(|class| class.binding_mode.is_none())
-    };
-    let waiting =
-        state.claims.values().filter(move |claim| !claim.annotations.bind_completed && !is_faulty(claim));
-    waiting.map(|claim| {
-        let fits = |volume: &&Arc<Volume>| may_meet(&state.extra.classes, claim, volume);
-        (claim, state.volumes.values().filter(fits).collect())
-    })
-}
-
-/// Claims that wait although they may have a volume.
-fn left_waiting(state: &State) -> Vec<String> {
-    let waiting = waiting(state).filter(|(claim, _)| !is_held(state, claim));
-    waiting
-        .filter_map(|(claim, volumes)| {
-            let may_have =
-                |volume: &&&Arc<Volume>| volume.claim_ref.is_some() || is_allowed(state, claim, volume);
-            let volume = volumes.iter().find(may_have)?;
-            Some(format!("{} waits though it may have {}", claim.key, volume.name))
-        })
-        .collect()
 }

@@ -22,7 +22,7 @@ pub(crate) const DRIVER: &str = "vendor.example/disk";
 /// The in-tree plugin that is migrated, and its driver.
 pub(crate) const MIGRATED: (&str, &str) = ("kubernetes.io/old", "csi.old.example");
 
-/// The label of claims, volumes and namespaces that policies read.
+/// The label of claims, volumes and namespaces, and the parameter of classes, that policies read.
 pub(crate) const TIER: &str = "tier";
 /// The namespaces.
 pub(crate) const NAMESPACES: [&str; 2] = ["d", "e"];
@@ -72,16 +72,17 @@ pub(crate) fn conditions(bytes: &WorldBytes) -> (Vec<Class>, Conditions) {
         classes.remove(c.below(6));
     }
     let default = c.pick(&["", "gold", "external", "nobody"]);
-    let class = |(name, provisioner, mode)| Class {
-        default: name == default,
-        ..bindery_kit::class(name, provisioner, mode)
-    };
     let plugin_failures = c.pick(&[0, 0, 1, 2]);
     let conditions = if bytes.actions.is_empty() {
         Conditions { lag: [0; 2], yields: 0, plugin_failures }
     } else {
         let lags = [0, 1, 30, 2_000];
         Conditions { lag: [c.pick(&lags), c.pick(&lags)], yields: c.below(3), plugin_failures }
+    };
+    let class = |(name, provisioner, mode)| Class {
+        default: name == default,
+        parameters: tier(c).map(|tier| (ClaimFact::ClassParameter(TIER.into()), tier)).into_iter().collect(),
+        ..bindery_kit::class(name, provisioner, mode)
     };
     (classes.into_iter().map(class).collect(), conditions)
 }
@@ -160,6 +161,8 @@ pub(crate) fn volume(name: &str, bytes: &[u8]) -> Volume {
             provisioned_by,
             migrated_to: c.percent(5).then(|| MIGRATED.1.into()),
             pre_resize_capacity: None,
+            reserved_for: None,
+            fence: None,
         },
         finalizers,
         // The API server admits no volume without a policy, but its store may have older ones.
@@ -171,6 +174,7 @@ pub(crate) fn volume(name: &str, bytes: &[u8]) -> Volume {
         claim_ref,
         policy,
         node_affinity: c.percent(10),
+        topology: None,
         source: c.usually(&[SOURCE, "csi", "nfs"]).into(),
         phase,
         ..bindery_kit::volume(name)
@@ -178,15 +182,17 @@ pub(crate) fn volume(name: &str, bytes: &[u8]) -> Volume {
 }
 
 /// Makes pairs of some volumes and claims: complete, or as a crash between two of the four writes of a bind
-/// leaves them.
+/// leaves them. Some claims name a free volume that satisfies them.
 pub(crate) fn pair(c: &mut Choices<'_>, claim: &mut Claim, volume: &mut Volume) {
     if !c.percent(35) {
         return;
     }
+    let Some(writes) = c.pick(&[Some(4), Some(4), Some(1), Some(2), Some(3), None]) else {
+        return name_free(claim, volume);
+    };
     let key = claim.key.clone();
     volume.claim_ref =
         Some(ClaimRef { namespace: key.namespace, name: key.name, uid: Some(claim.uid.clone()) });
-    let writes = c.pick(&[4, 4, 1, 2, 3]);
     volume.phase = if writes >= 2 { VolumePhase::Bound } else { VolumePhase::Available };
     claim.annotations.bind_completed = writes >= 3;
     claim.volume_name = (writes >= 3).then(|| volume.name.clone());
@@ -200,6 +206,17 @@ pub(crate) fn pair(c: &mut Choices<'_>, claim: &mut Claim, volume: &mut Volume) 
     };
 }
 
+fn name_free(claim: &mut Claim, volume: &mut Volume) {
+    claim.volume_name = Some(volume.name.clone());
+    volume.claim_ref = None;
+    volume.phase = VolumePhase::Available;
+    volume.capacity = Some(claim.request);
+    volume.access_modes = claim.access_modes.clone();
+    volume.class = claim.class.clone().unwrap_or_else(|| "".into());
+    volume.mode = claim.mode;
+    volume.attributes_class = claim.attributes_class.clone();
+}
+
 /// A value of the label [`TIER`], or none.
 pub(crate) fn tier(c: &mut Choices<'_>) -> Option<Text> {
     c.pick(&[None, Some("fast"), Some("slow")]).map(Text::from)
@@ -208,6 +225,11 @@ pub(crate) fn tier(c: &mut Choices<'_>) -> Option<Text> {
 /// The labels of a namespace.
 pub(crate) fn labels(c: &mut Choices<'_>) -> Arc<BTreeMap<Text, Text>> {
     Arc::new(tier(c).map(|tier| (TIER.into(), tier)).into_iter().collect())
+}
+
+/// The value of [`TIER`] among the parameters of a class.
+pub(crate) fn tier_of_class(class: &Class) -> Option<Text> {
+    class.parameters.get(&ClaimFact::ClassParameter(TIER.into())).cloned()
 }
 
 /// Gives a claim what policies read of it.

@@ -2,7 +2,7 @@
 //!
 //! `POST /validate` takes an `AdmissionReview` of `admission.k8s.io/v1` and has the engine review its object.
 //! A denial names the field, both values and the remedy; a warning does so in 120 characters.
-//! `docs/admission.md` lists the rules and their answers.
+//! `docs/admission.md` lists the rules and their answers. `POST /mutate` steers claims ([`SteeredClass`]).
 //!
 //! # Guarantees
 //!
@@ -17,10 +17,12 @@
 //! - Memory is limited: the bytes of all bodies share one budget.
 
 mod body;
+mod fault;
 mod metrics;
 mod request;
 mod response;
 mod rules;
+mod steer;
 mod wording;
 
 use std::panic::AssertUnwindSafe;
@@ -33,22 +35,26 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Router, body::Body};
 use bindery_controller::{Binder, Port, Reads, ReviewError, Reviewed};
-use bindery_core::{Declared, EngineFault, Finding, ReclaimPolicy, Regarding, Rule, Stop, Text, Volume};
+use bindery_core::{Class, Declared, Finding, Lookup, ReclaimPolicy, Regarding, Rule, Text, Volume};
 use futures::FutureExt as _;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 pub use self::body::BODY_MAX;
 use self::body::{BodyBudget, BodyError};
+use self::fault::Fault;
 pub use self::metrics::AdmissionMetrics;
-use self::metrics::{FaultCause, Outcome};
+use self::metrics::Outcome;
 use self::request::AdmissionRequest;
 use self::response::{AdmissionResponse, AnsweredReview, Findings};
 pub use self::rules::{AdmissionRule, Level, Levels, RuleLevel, RuleLevelError};
+pub use self::steer::{SteeredClass, SteeredClassError};
 use self::wording::{AdmissionFinding, clipped};
 
 /// The path of reviews.
 pub const PATH: &str = "/validate";
+/// The path of requests that may be changed.
+pub const MUTATE_PATH: &str = "/mutate";
 
 /// How long an API server waits if it does not say so: the timeout that the chart sets.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -71,6 +77,8 @@ pub struct AdmissionSettings {
     pub body_within: Duration,
     /// The label, key and value, of precious volumes.
     pub precious: (Text, Text),
+    /// The classes whose claims are steered.
+    pub steered: Vec<SteeredClass>,
 }
 
 impl Default for AdmissionSettings {
@@ -84,6 +92,7 @@ impl Default for AdmissionSettings {
             // An API server sends head and body together; this allows for some lost packets.
             body_within: Duration::from_secs(1),
             precious: ("bindery.dev/precious".into(), "true".into()),
+            steered: Vec::new(),
         }
     }
 }
@@ -105,6 +114,11 @@ pub trait Reviewer: Send + Sync + 'static {
     fn declared(&self) -> &Declared {
         Declared::NONE
     }
+
+    /// A class of the cluster.
+    fn class(&self, _name: &str) -> Lookup<Arc<Class>> {
+        Lookup::Absent
+    }
 }
 
 impl<P: Port> Reviewer for Binder<P> {
@@ -114,6 +128,11 @@ impl<P: Port> Reviewer for Binder<P> {
 
     fn declared(&self) -> &Declared {
         self.intake().declared()
+    }
+
+    fn class(&self, name: &str) -> Lookup<Arc<Class>> {
+        let store = self.store();
+        if store.synced() { store.class(name) } else { Lookup::Failed("Bindery is starting".into()) }
     }
 }
 
@@ -127,7 +146,10 @@ pub fn admission<R: Reviewer>(
     let live_reviews = Semaphore::new(LIVE_REVIEWS_MAX);
     let bodies = BodyBudget::new();
     let admission = Admission { reviewer, settings, metrics, bodies, reviews, live_reviews };
-    Router::new().route(PATH, post(validate::<R>)).with_state(Arc::new(admission))
+    Router::new()
+        .route(PATH, post(validate::<R>))
+        .route(MUTATE_PATH, post(mutate::<R>))
+        .with_state(Arc::new(admission))
 }
 
 struct Admission<R> {
@@ -139,56 +161,80 @@ struct Admission<R> {
     live_reviews: Semaphore,
 }
 
-/// Why a review failed; the request passes.
-enum Fault {
-    Review(ReviewError),
-    Overdue,
-    Bug,
+/// What a request is answered with.
+#[derive(Clone, Copy)]
+enum Service {
+    Validate,
+    Mutate,
 }
 
 async fn validate<R: Reviewer>(
     State(admission): State<Arc<Admission<R>>>,
     request: Request<Body>,
 ) -> Response {
-    let (head, body) = request.into_parts();
-    // The other half is for the network.
-    let deadline = Instant::now() + timeout(head.uri.query()) / 2;
-    // Headers take memory, and the body may be slow.
-    drop(head);
-    let metrics = &admission.metrics;
-    let body = match admission.bodies.receive(body, admission.settings.body_within, deadline).await {
-        Ok(body) => body,
-        Err(error) => {
-            if error == BodyError::Busy {
-                metrics.count_shed_body()
-            } else {
-                metrics.count_bad_request()
-            }
-            return (error.status(), format!("{error}\n")).into_response();
-        }
-    };
-    let started = Instant::now();
-    let request = match AdmissionRequest::parse(body.bytes()) {
-        Ok(request) => request,
-        Err(error) => {
-            metrics.count_bad_request();
-            // The error may repeat what was sent.
-            return (StatusCode::BAD_REQUEST, clipped(&error.to_string(), REASON_MAX) + "\n").into_response();
-        }
-    };
-    // A panic would close the connection uncounted.
-    let mut object = None;
-    let answered = AssertUnwindSafe(admission.answer(&request, deadline, &mut object)).catch_unwind().await;
-    let (outcome, response) =
-        answered.unwrap_or_else(|_| admission.pass_unchecked(&request, object.as_ref(), &Fault::Bug));
-    metrics.count_review(request.kind(), outcome, started.elapsed());
-    match serde_json::to_vec(&AnsweredReview::from(response)) {
-        Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
-    }
+    admission.respond(request, Service::Validate).await
+}
+
+async fn mutate<R: Reviewer>(State(admission): State<Arc<Admission<R>>>, request: Request<Body>) -> Response {
+    admission.respond(request, Service::Mutate).await
 }
 
 impl<R: Reviewer> Admission<R> {
+    /// Reads a request within the limits and answers it.
+    async fn respond(&self, request: Request<Body>, service: Service) -> Response {
+        let (head, body) = request.into_parts();
+        // The other half is for the network.
+        let deadline = Instant::now() + timeout(head.uri.query()) / 2;
+        // Headers take memory, and the body may be slow.
+        drop(head);
+        let body = match self.bodies.receive(body, self.settings.body_within, deadline).await {
+            Ok(body) => body,
+            Err(error) => {
+                if error == BodyError::Busy {
+                    self.metrics.count_shed_body()
+                } else {
+                    self.metrics.count_bad_request()
+                }
+                return (error.status(), format!("{error}\n")).into_response();
+            }
+        };
+        let request = match AdmissionRequest::parse(body.bytes()) {
+            Ok(request) => request,
+            Err(error) => {
+                self.metrics.count_bad_request();
+                // The error may repeat what was sent.
+                let why = clipped(&error.to_string(), REASON_MAX) + "\n";
+                return (StatusCode::BAD_REQUEST, why).into_response();
+            }
+        };
+        let response = match service {
+            Service::Validate => self.review(&request, deadline).await,
+            Service::Mutate => self.steer(&request),
+        };
+        match serde_json::to_vec(&AnsweredReview::from(response)) {
+            Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
+            Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+        }
+    }
+
+    async fn review(&self, request: &AdmissionRequest<'_>, deadline: Instant) -> AdmissionResponse {
+        let started = Instant::now();
+        // A panic would close the connection uncounted.
+        let mut object = None;
+        let answered = AssertUnwindSafe(self.answer(request, deadline, &mut object)).catch_unwind().await;
+        let (outcome, response) =
+            answered.unwrap_or_else(|_| self.pass_unchecked(request, object.as_ref(), &Fault::Bug));
+        self.metrics.count_review(request.kind(), outcome, started.elapsed());
+        response
+    }
+
+    fn steer(&self, request: &AdmissionRequest<'_>) -> AdmissionResponse {
+        let class = |name: &str| self.reviewer.class(name);
+        let (steering, response) = steer::steer(request, &self.settings.steered, class);
+        self.metrics.count_steering(steering);
+        response
+    }
+
     /// The answer to a request. `object` is set once it is known, for the log.
     async fn answer(
         &self,
@@ -287,39 +333,6 @@ impl<R: Reviewer> Admission<R> {
             found: format!("{key}={value}").into(),
             wanted: "".into(),
         })
-    }
-}
-
-impl Fault {
-    /// The cause to count, and the warning for the author of the request. Texts of engines and servers are
-    /// for the log only.
-    fn cause(&self) -> (FaultCause, &'static str) {
-        match self {
-            Self::Review(ReviewError::NotSynced) => {
-                (FaultCause::NotReady, "Bindery has not checked this request: it is starting")
-            }
-            Self::Review(ReviewError::Failed(_)) => (
-                FaultCause::Read,
-                "Bindery has not checked this request: it could not read an object that the request names",
-            ),
-            Self::Review(ReviewError::Engine(EngineFault::Stopped(Stop::Waits { .. }))) => {
-                (FaultCause::Policy, "Bindery has not checked this request: a policy gave no answer")
-            }
-            Self::Review(ReviewError::Engine(_) | ReviewError::Nonsense | ReviewError::Refused(_)) => {
-                (FaultCause::Engine, "Bindery has not checked this request: its engine failed")
-            }
-            Self::Overdue => (FaultCause::Overdue, "Bindery has not checked this request: it took too long"),
-            Self::Bug => (FaultCause::Bug, "Bindery has not checked this request: it failed"),
-        }
-    }
-
-    /// What is logged.
-    fn detail(&self) -> String {
-        match self {
-            Self::Review(error) => error.to_string(),
-            Self::Overdue => "the review did not end in time".to_owned(),
-            Self::Bug => "the review panicked; please report it".to_owned(),
-        }
     }
 }
 

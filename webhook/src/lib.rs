@@ -16,7 +16,7 @@ pub mod server;
 pub mod tls;
 
 pub use admission::{
-    AdmissionMetrics, AdmissionRule, AdmissionSettings, BODY_MAX, Level, Levels, PATH, Reviewer, RuleLevel,
-    RuleLevelError, admission,
+    AdmissionMetrics, AdmissionRule, AdmissionSettings, BODY_MAX, Level, Levels, MUTATE_PATH, PATH, Reviewer,
+    RuleLevel, RuleLevelError, SteeredClass, SteeredClassError, admission,
 };
 pub use health::{Check, Health, router, serve};

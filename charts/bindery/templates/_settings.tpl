@@ -33,6 +33,9 @@ webhook-client-name: {{ join "," . | quote }}
 webhook-namespace: {{ .Release.Namespace | quote }}
 webhook-service: {{ include "bindery.fullname" . | quote }}
 webhook-configuration: {{ include "bindery.fullname" . | quote }}
+{{- if eq (include "bindery.steering" .) "webhook" }}
+steer-configuration: {{ printf "%s-steer" (include "bindery.fullname" .) | quote }}
+{{- end }}
 certificate-secret: {{ include "bindery.certificateSecret" . | quote }}
 certificate-lifetime: {{ .Values.certificates.lifetime | quote }}
 {{- else }}
@@ -48,6 +51,15 @@ admission-rule: {{ join "," . | quote }}
 {{- end }}
 admission-in-flight: {{ .Values.webhook.inFlight }}
 admission-precious-label: {{ .Values.webhook.preciousLabel | quote }}
+{{- end }}
+{{- if eq .Values.mode "steer" }}
+{{- $classes := without .Values.steer.classes "" }}
+{{- range include "bindery.staticClasses" . | fromJsonArray }}
+{{- $classes = append $classes (printf "%s=static" (. | default `""`)) }}
+{{- end }}
+{{- with $classes }}
+steer-class: {{ join "," . | quote }}
+{{- end }}
 {{- end }}
 {{- with .Values.tracing.endpoint }}
 otlp-endpoint: {{ . | quote }}

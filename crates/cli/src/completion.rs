@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Command, CommandFactory as _};
+use clap::{Command, CommandFactory as _, Parser as _};
 use clap_complete::Shell;
 
-use crate::output;
+use crate::{output, settings};
 
 /// The name under which kubectl looks for a program that completes `kubectl bindery`. It gives the words
 /// after these two; the last one is to be completed.
@@ -20,7 +20,8 @@ const NO_FILES: &str = ":4";
 /// Print a script that completes commands and flags in a shell.
 ///
 /// For bash: `source <(bindery completion bash)`. kubectl completes `kubectl bindery` if it finds this
-/// program under the name `kubectl_complete-bindery` too.
+/// program under the name `kubectl_complete-bindery` too; then the names of claims and volumes are completed
+/// as well.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The shell.
@@ -48,7 +49,7 @@ pub(crate) fn for_kubectl(line: &[OsString]) -> Option<String> {
     })
 }
 
-/// The commands or flags that begin with the last word, after the words before it.
+/// The commands, flags or names of objects that begin with the last word, after the words before it.
 fn candidates(before: &[impl AsRef<str>], last: &str) -> Vec<String> {
     let mut root = crate::Arguments::command();
     root.build();
@@ -57,8 +58,22 @@ fn candidates(before: &[impl AsRef<str>], last: &str) -> Vec<String> {
     let all: Vec<String> = if last.starts_with('-') {
         let flags = command.get_arguments().filter(|flag| !flag.is_hide_set());
         flags.filter_map(|flag| Some(format!("--{}", flag.get_long()?))).collect()
-    } else {
+    } else if command.has_subcommands() {
         command.get_subcommands().map(Command::get_name).map(str::to_owned).collect()
+    } else {
+        objects(before, last).unwrap_or_default()
     };
     all.into_iter().filter(|candidate| candidate.starts_with(last)).collect()
+}
+
+/// What the last word may be, if it is of the object of `bindery explain`.
+fn objects(before: &[impl AsRef<str>], last: &str) -> Option<Vec<String>> {
+    // It is the value of this flag.
+    before.last().filter(|word| !word.as_ref().starts_with('-'))?;
+    let words = before.iter().map(|word| word.as_ref()).chain([last]);
+    let line = ["bindery"].into_iter().chain(words).map(OsString::from).collect();
+    match crate::Arguments::try_parse_from(settings::with_command_first(line)).ok()?.command {
+        crate::Command::Explain(arguments) => arguments.completions(),
+        _ => None,
+    }
 }

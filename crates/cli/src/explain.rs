@@ -29,6 +29,9 @@ use crate::plan::load::{self, Object};
 use crate::plan::planner::Planner;
 use crate::policies::{PolicyArguments, Purpose};
 
+/// The types of objects that are explained.
+const TYPES: [&str; 2] = ["pvc", "pv"];
+
 /// Explain the state of a claim or volume, and what Bindery would decide about it now.
 ///
 /// Reads the cluster of your kubeconfig, as kubectl does, or manifests with `--filename`. Writes nothing.
@@ -103,18 +106,54 @@ fn resource_and_name(words: &[String]) -> Result<(Resource, &str)> {
         [kind, name] => (kind.as_str(), name.as_str()),
         _ => bail!("{} words are given; give pvc NAME or pv NAME, and -f before each file", words.len()),
     };
-    let resource = match kind.to_ascii_lowercase().trim_end_matches('s') {
-        "pvc" | "persistentvolumeclaim" => Resource::Claim,
-        "pv" | "persistentvolume" => Resource::Volume,
-        _ => bail!("{kind:?} is not a type that is explained; give pvc NAME or pv NAME"),
-    };
+    let resource = resource(kind)?;
     if name.is_empty() {
         bail!("the name is missing; give {kind} NAME");
     }
     Ok((resource, name))
 }
 
+fn resource(kind: &str) -> Result<Resource> {
+    match kind.to_ascii_lowercase().trim_end_matches('s') {
+        "pvc" | "persistentvolumeclaim" => Ok(Resource::Claim),
+        "pv" | "persistentvolume" => Ok(Resource::Volume),
+        _ => bail!("{kind:?} is not a type that is explained; give pvc NAME or pv NAME"),
+    }
+}
+
 impl Arguments {
+    /// What the last word of the object may be: a type, or the name of an object in the cluster. `None` if
+    /// they are not known.
+    pub(crate) fn completions(&self) -> Option<Vec<String>> {
+        let (kind, before_name) = match &self.object[..] {
+            [word] => match word.split_once('/') {
+                Some((kind, _)) => (kind, format!("{kind}/")),
+                None => return Some(TYPES.map(str::to_owned).into()),
+            },
+            [kind, _] => (kind.as_str(), String::new()),
+            _ => return None,
+        };
+        let resource = resource(kind).ok().filter(|_| self.files.is_empty())?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+        let names = runtime.block_on(async {
+            let (client, namespace) = self.cluster().await?;
+            live::names(&client, resource, self.namespace.as_deref().unwrap_or(&namespace)).await
+        });
+        Some(names.ok()?.into_iter().map(|name| format!("{before_name}{name}")).collect())
+    }
+
+    /// A client of the cluster, and the namespace of the context.
+    async fn cluster(&self) -> Result<(ApiClient, String)> {
+        let client = ApiClient::of_user(self.kubeconfig.as_deref(), self.context.as_deref()).await;
+        client.with_context(|| match &self.kubeconfig {
+            Some(path) => format!("--kubeconfig {} cannot be used", path.display()),
+            None => {
+                "the kubeconfig cannot be used; name one by --kubeconfig, or give manifests by --filename"
+                    .to_owned()
+            }
+        })
+    }
+
     /// The key of the object, and the objects that its decision rests on.
     async fn read(&self, resource: Resource, name: &str, policies: &Chain) -> Result<(Key, Vec<Manifest>)> {
         let key = |namespace: &str| match resource {
@@ -125,14 +164,7 @@ impl Arguments {
             let namespace = self.namespace.as_deref().unwrap_or("default");
             return Ok((key(namespace), manifest::read(&self.files, self.recursive)?));
         }
-        let client = ApiClient::of_user(self.kubeconfig.as_deref(), self.context.as_deref()).await;
-        let (client, namespace) = client.with_context(|| match &self.kubeconfig {
-            Some(path) => format!("--kubeconfig {} cannot be used", path.display()),
-            None => {
-                "the kubeconfig cannot be used; name one by --kubeconfig, or give manifests by --filename"
-                    .to_owned()
-            }
-        })?;
+        let (client, namespace) = self.cluster().await?;
         let key = key(self.namespace.as_deref().unwrap_or(&namespace));
         let manifests = live::read(&client, &key, policies.declared().namespaces).await?;
         Ok((key, manifests))
@@ -147,19 +179,27 @@ struct Decider {
 }
 
 impl Decider {
+    /// The cluster of these objects.
+    async fn planner(&self, objects: Vec<Object>) -> Result<Planner> {
+        Planner::new(Arc::clone(&self.engine), Arc::clone(&self.policies), objects).await
+    }
+
+    /// Decides one object of the cluster.
+    async fn settle(&self, planner: &Planner, key: &Key) -> Result<()> {
+        planner.settle_alone(key).await.with_context(|| self.engine_name.clone())
+    }
+
     /// The cluster of these objects after the decision about one of them.
     async fn decide(&self, objects: Vec<Object>, key: &Key) -> Result<Planner> {
-        self.decide_by(Arc::clone(&self.policies), objects, key).await
+        let planner = self.planner(objects).await?;
+        self.settle(&planner, key).await?;
+        Ok(planner)
     }
 
     /// The same without policies.
     async fn decide_without_policies(&self, objects: Vec<Object>, key: &Key) -> Result<Planner> {
-        self.decide_by(Arc::default(), objects, key).await
-    }
-
-    async fn decide_by(&self, policies: Arc<Chain>, objects: Vec<Object>, key: &Key) -> Result<Planner> {
-        let planner = Planner::new(Arc::clone(&self.engine), policies, objects).await?;
-        planner.settle_alone(key).await.with_context(|| self.engine_name.clone())?;
+        let planner = Planner::new(Arc::clone(&self.engine), Arc::default(), objects).await?;
+        self.settle(&planner, key).await?;
         Ok(planner)
     }
 }

@@ -4,6 +4,7 @@
 //! - `explain` shows the state of one claim or volume, and what would be decided about it;
 //! - `plan` shows what each claim in some manifests would get, and why;
 //! - `policy` tests and inspects policies, for their authors;
+//! - `steer` lists the steered claims of a cluster that wait, and leaves them to upstream's binder;
 //! - `completion` prints a script that completes its commands in a shell;
 //! - `replay` decides the records of a journal again;
 //! - `playground` runs a cluster in this process, for stock kubectl;
@@ -32,6 +33,7 @@ mod policy;
 mod replay;
 mod serve;
 mod settings;
+mod steer;
 mod stop;
 mod yaml;
 
@@ -64,6 +66,7 @@ enum Command {
     Explain(Box<explain::Arguments>),
     Plan(plan::Arguments),
     Policy(policy::Arguments),
+    Steer(steer::Arguments),
     Replay(replay::Arguments),
     Completion(completion::Arguments),
     #[cfg(feature = "playground")]
@@ -84,7 +87,7 @@ impl Command {
     /// The default log level.
     fn level(&self) -> LevelFilter {
         match self {
-            Self::Explain(_) | Self::Plan(_) => LevelFilter::ERROR,
+            Self::Explain(_) | Self::Plan(_) | Self::Steer(_) => LevelFilter::ERROR,
             _ => LevelFilter::WARN,
         }
     }
@@ -111,6 +114,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Policy(arguments) => policy::run(&arguments),
+        Command::Steer(arguments) => steer::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Completion(arguments) => completion::run(&arguments),
         #[cfg(feature = "playground")]

@@ -103,7 +103,7 @@ impl fmt::Display for Title<'_> {
 }
 
 /// Creates an object through the API as kubectl does: an object that needs a namespace and has none goes to
-/// `default`, and unknown fields are refused. The error is the message of the API server.
+/// `default`, and unknown fields are refused. The error is the message of the API server, without the object.
 pub(crate) async fn create(
     client: &kube::Client,
     resource: Resource,
@@ -116,7 +116,15 @@ pub(crate) async fn create(
         .body(object.to_string().into_bytes())
         .map_err(|error| format!("metadata.namespace: {namespace:?} is not a name: {error}"))?;
     client.request(request).await.map_err(|error| match error {
-        kube::Error::Api(status) => status.message.clone(),
+        kube::Error::Api(status) => without_object(&status.message, resource).to_owned(),
         error => error.to_string(),
     })
+}
+
+/// What a message of the API server says about an object, without its beginning, which names the object.
+fn without_object(message: &str, resource: Resource) -> &str {
+    let (_, kind, _) = resource.names();
+    let ends = [format!(" cannot be handled as a {kind}: "), " is invalid: ".to_owned()];
+    let after = ends.iter().find_map(|end| message.split_once(end.as_str()));
+    after.filter(|(object, _)| object.starts_with(kind)).map_or(message, |(_, why)| why)
 }

@@ -1,8 +1,8 @@
 //! `bindery serve`: binds the claims of a real cluster, or observes how upstream does.
 //!
-//! In own mode every replica watches, so that it can take over at once; the one that holds the Lease decides
-//! and writes. The Lease saves duplicate work but is not a fence: two leaders do no harm because every write
-//! names the version that was read.
+//! In modes own and steer every replica watches, so that it can take over at once; the one that holds the
+//! Lease decides and writes. The Lease saves duplicate work but is not a fence: two leaders do no harm
+//! because every write names the version that was read.
 
 mod admission;
 mod clock;
@@ -12,6 +12,7 @@ mod foreign_writer;
 mod health;
 mod leader;
 mod metrics;
+mod mode;
 mod recycler;
 mod tasks;
 mod webhook;
@@ -25,7 +26,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use axum::Router;
-use bindery_controller::{Binder, Configuration, EVENT_REFRESH, Mode, Parts, Plugin, Settings};
+use bindery_controller::{Binder, Configuration, EVENT_REFRESH, Parts, Plugin, Settings};
 use bindery_core::Engine;
 use bindery_host::Limits;
 use bindery_kube::plugins::{HostPath, Nfs, RecyclerSettings};
@@ -46,6 +47,7 @@ use self::clock::ClockWatch;
 use self::eligibility::Eligibility;
 use self::health::{ReplicaHealth, Startup};
 use self::leader::{Leadership, LeaseArguments};
+use self::mode::ModeArgument;
 use self::recycler::RecyclerArguments;
 use self::tasks::Tasks;
 use self::webhook::{Webhook, WebhookArguments, WebhookStatistics};
@@ -73,7 +75,7 @@ pub(crate) struct Arguments {
     /// line and the environment override it.
     #[arg(long, value_name = "FILE", env = "BINDERY_CONFIG")]
     config: Option<PathBuf>,
-    /// Whether to bind, or to observe upstream's controller.
+    /// Whether to bind, to observe upstream's controller, or to reserve volumes that it then binds.
     #[arg(long, env = "BINDERY_MODE", default_value = "own")]
     mode: ModeArgument,
     /// Kubeconfig of the cluster. By default the service account of the pod.
@@ -83,8 +85,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ADDRESS", env = "BINDERY_LISTEN", default_value_t = LISTEN,
           value_parser = settings::address)]
     listen: SocketAddr,
-    /// Most objects that are decided and written at the same time. At most half of them, rounded up, are
-    /// claims and volumes that policies may be asked about.
+    /// Most objects that are decided and written at the same time; in mode steer no more than 16. At most
+    /// half of them, rounded up, are claims and volumes that policies may be asked about.
     #[arg(long, value_name = "N", env = "BINDERY_IN_FLIGHT", default_value_t = 256,
           value_parser = settings::whole::<usize>(1..=10_000))]
     in_flight: usize,
@@ -119,16 +121,6 @@ impl Arguments {
     pub(crate) fn collector(&self) -> Option<&Uri> {
         self.otlp_endpoint.as_ref()
     }
-}
-
-/// The values of `--mode`.
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum ModeArgument {
-    /// Bind and reclaim; upstream's controller is off.
-    Own,
-    /// Write nothing; decide everything, and count where upstream's controller decides otherwise. Needs no
-    /// Lease: every replica observes and counts for itself.
-    Observe,
 }
 
 /// Runs `bindery serve` until a signal.
@@ -291,9 +283,9 @@ impl Replica {
             // Before the watches start, so that no object is missed.
             binder.observe();
         }
-        let eligibility = (arguments.mode == ModeArgument::Own).then(|| {
+        let eligibility = (arguments.mode != ModeArgument::Observe).then(|| {
             let (store, intake) = (Arc::clone(binder.store()), binder.intake().clone());
-            let rights = arguments.lease.rights(intake.declared().namespaces);
+            let rights = arguments.lease.rights(arguments.mode, intake.declared().namespaces);
             Arc::new(Eligibility::new(client.clone(), store, intake, rights))
         });
         let (leads, clock) = (Arc::default(), ClockWatch::default());
@@ -317,7 +309,11 @@ impl Replica {
     fn bind(self, lease: &LeaseArguments, shutdown: CancellationToken) -> BoxFuture<'static, ()> {
         let Self { client, binder, events, leads, eligibility, .. } = self;
         let Some(eligibility) = eligibility else { return observe(client, binder, shutdown).boxed() };
-        let foreign_writer_check = Arc::new(lease.foreign_writer_check(&client, &binder, &events));
+        let foreign_writer_check = binder
+            .intake()
+            .foreign_writers()
+            .is_some()
+            .then(|| Arc::new(lease.foreign_writer_check(&client, &binder, &events)));
         let lease = lease.settings();
         let leadership = Leadership { client, lease, eligibility, binder, foreign_writer_check, leads };
         lead(leadership, shutdown).boxed()
@@ -334,12 +330,17 @@ async fn observe(client: ApiClient, binder: Arc<Binder<ApiPort>>, shutdown: Canc
 /// Leads when elected, and checks for other binders, until `shutdown`.
 async fn lead(leadership: Leadership, shutdown: CancellationToken) {
     let eligibility = Arc::clone(&leadership.eligibility);
-    let foreign_writer_check = Arc::clone(&leadership.foreign_writer_check);
+    let foreign_writer_check = leadership.foreign_writer_check.clone();
     // Leadership also ends when the binder fails; the other two end with it.
     let ended = shutdown.child_token();
+    let check_writers = async {
+        if let Some(check) = foreign_writer_check {
+            check.run(ended.clone()).await;
+        }
+    };
     tokio::join!(
         leadership.run(shutdown).map(|()| ended.cancel()),
-        foreign_writer_check.run(ended.clone()),
+        check_writers,
         ended.run_until_cancelled(eligibility.run()),
     );
 }
@@ -368,13 +369,14 @@ fn binder(
         HostPath::new(client.clone(), arguments.host_path.clone(), recycler(RecyclerSettings::host_path())?);
     let nfs = Nfs::new(recycler(RecyclerSettings::nfs())?);
     let plugins: [Arc<dyn Plugin<Template>>; 2] = [Arc::new(host_path), Arc::new(nfs)];
+    let plugins = plugins.into_iter().filter(|_| arguments.mode != ModeArgument::Steer);
     let settings = Settings::default();
     Ok(Binder::new(Parts {
         store: Arc::new(Store::new()),
         port: ApiPort::new(client.clone(), system_clock(), events.clone()).declaring(policies.declared()),
         engine,
         configuration: Configuration {
-            plugins: Arc::new(plugins.into_iter().collect()),
+            plugins: Arc::new(plugins.collect()),
             policies,
             ..Configuration::default()
         },
@@ -387,13 +389,4 @@ fn binder(
         },
         journal: None,
     }))
-}
-
-impl From<ModeArgument> for Mode {
-    fn from(argument: ModeArgument) -> Self {
-        match argument {
-            ModeArgument::Own => Self::Own,
-            ModeArgument::Observe => Self::Observe,
-        }
-    }
 }

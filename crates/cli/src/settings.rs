@@ -24,6 +24,8 @@ const CONFIG: &str = "config";
 const POLICY: &str = "BINDERY_POLICY";
 /// The name under which kubectl finds this program as a plugin.
 const PLUGIN: &str = "kubectl-bindery";
+/// Flags of kubectl that may stand before the command, as `--namespace` in `kubectl bindery -n shop explain`.
+const BEFORE_COMMAND: [&str; 4] = ["-n", "--namespace", "--kubeconfig", "--context"];
 /// Prefix of the variables of settings. Other variables have it too, such as those of a Service named
 /// `bindery`.
 const PREFIX: &str = "BINDERY_";
@@ -33,6 +35,7 @@ const EDITS_MAX: usize = 2;
 /// Reads the command line. Ends the process as clap does for a wrong command line, and for `--help`. Other
 /// errors name the setting, its place, and what is allowed.
 pub(crate) fn parse(line: Vec<OsString>) -> Result<Arguments> {
+    let line = with_command_first(line);
     let command = named(Arguments::command(), &line);
     let Some(config) = config(&command, &line) else { return finish(command, line) };
     let mut serve = command.clone();
@@ -52,6 +55,23 @@ pub(crate) fn parse(line: Vec<OsString>) -> Result<Arguments> {
             .with_context(|| format!("setting {name} in the environment, as {variable}"))?;
     }
     finish(with_defaults(command, settings), line)
+}
+
+/// The line with the flags of [`BEFORE_COMMAND`] behind the command.
+pub(crate) fn with_command_first(mut line: Vec<OsString>) -> Vec<OsString> {
+    let mut command = 1;
+    while let Some(word) = line.get(command).and_then(|word| word.to_str()) {
+        command += match word.split_once('=') {
+            None if BEFORE_COMMAND.contains(&word) => 2,
+            Some((flag, _)) if BEFORE_COMMAND.contains(&flag) => 1,
+            _ => break,
+        };
+    }
+    let is_command = |word: &OsString| !word.as_encoded_bytes().starts_with(b"-");
+    if line.get(command).is_some_and(is_command) {
+        line[1..=command].rotate_right(1);
+    }
+    line
 }
 
 /// The command under the name that its user knows: `kubectl bindery` where kubectl runs this program as its

@@ -1,4 +1,5 @@
-//! What people try in their first hour beside kubectl: installs by Helm and kustomize, and the Python client.
+//! What people try in their first hour: the start of the playground as README tells, installs by Helm and
+//! kustomize, and the Python client.
 //!
 //! `playground.rs` runs the examples and the usual verbs of kubectl, `plan.rs` the manifests.
 
@@ -8,12 +9,12 @@
 mod running;
 mod support;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use running::Playground;
+use running::{Playground, Running, kubectl, lines_until};
 use rustix::process::Signal;
-use support::{ended, root};
+use support::{Home, ended, engine, root};
 
 fn fixture(name: &str) -> String {
     root().join("crates/cli/tests/first_hour").join(name).display().to_string()
@@ -31,6 +32,32 @@ fn run(playground: &Playground, mut command: Command) -> String {
     let ended = ended(command, "");
     assert_eq!(ended.status, 0, "{ended:?}");
     ended.stdout
+}
+
+/// README shows the lines for the default port, which may be in use here.
+#[test]
+fn the_first_command_prints_the_lines_of_readme_which_bind_claims() {
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let block = readme.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
+    let home = Home::new();
+    let xtask = Path::new(env!("CARGO_BIN_EXE_bindery")).with_file_name("xtask");
+    let mut command = home.program(xtask);
+    command.args(["playground", "--address", "127.0.0.1:0"]).current_dir(root());
+    command.env("CARGO", fixture("cargo")).env("BINDERY_UNDER_TEST", env!("CARGO_BIN_EXE_bindery"));
+    let mut playground = Running::start(command.env("BINDERY_ENGINE", engine()));
+    let welcome = lines_until(&mut playground, |line| line.starts_with("Ctrl-C ends it")).concat();
+    let port = welcome.split("http://127.0.0.1:").nth(1).unwrap().split(';').next().unwrap();
+    let block = block.replace('~', &home.path().display().to_string()).replace("8180", port);
+    let lines: Vec<&str> = block.lines().filter(|line| !line.contains("PATH=")).collect();
+    assert!(welcome.contains(&format!("\n  {}\n", lines.join("\n  "))), "{welcome}\nlacks\n{block}");
+
+    let [variable, apply, _watch] = lines[..] else { panic!("{block}") };
+    let wait = "kubectl wait pvc/notes --for=jsonpath={.status.phase}=Bound --timeout=60s";
+    let mut shell = home.program("/bin/sh");
+    shell.args(["-euxc", &[variable, apply, wait].join("\n")]).current_dir(root());
+    shell.env("PATH", kubectl().parent().unwrap());
+    let ended = ended(shell, "");
+    assert_eq!(ended.status, 0, "{ended:?}");
 }
 
 #[test]

@@ -249,6 +249,9 @@ fn only_the_nearest_volumes_are_listed_in_each_format() {
         (1..=25).map(|n| volume(&format!("v{n:02}"), json!({"volumeMode": "Block"}))).collect();
     items.push(claim("c", json!({"storageClassName": ""})));
     let manifests = list(&items).to_string();
+    let by_default = &plan(&list(&items))["claims"][0];
+    assert_eq!(by_default["candidates"].as_array().map(Vec::len), Some(16));
+    assert_eq!(by_default["moreCandidates"], 9);
     let text = table(&manifests);
     assert!(text.contains("  v16  spec.volumeMode: offers Block, asked for Filesystem\n"), "{text}");
     assert!(text.ends_with("  and 9 more volumes, further away: --nearest all lists them\n"), "{text}");

@@ -29,6 +29,12 @@ mod load;
 mod policies;
 #[path = "serve/restored.rs"]
 mod restored;
+#[path = "serve/steer.rs"]
+mod steer;
+#[path = "serve/steer_mishaps.rs"]
+mod steer_mishaps;
+#[path = "serve/steer_waiting.rs"]
+mod steer_waiting;
 #[path = "serve/watches.rs"]
 mod watches;
 

@@ -7,7 +7,7 @@
 //! has a file in `carry/`.
 //!
 //! What does not cross: the labels of a volume (the host evaluates selectors), finalizers other than the two
-//! that decisions read, and the facts that policies declare.
+//! that decisions read, the facts that policies declare, and all of steering.
 
 use std::sync::Arc;
 
@@ -78,14 +78,14 @@ macro_rules! cases {
 
 /// Records: the same fields, by name; those after the semicolon stay on the host.
 macro_rules! records {
-    ($($module:ident::$type:ident { $($field:ident),* $(,)? $(; $host:ident)? })*) => {
+    ($($module:ident::$type:ident { $($field:ident),* $(,)? $(; $($host:ident),*)? })*) => {
         $(impl Carry for $type {
             type Wit = $module::$type;
             fn lower(&self) -> $module::$type {
                 $module::$type { $($field: self.$field.lower(),)* }
             }
             fn lift(wit: $module::$type) -> Result<Self, IllTyped> {
-                Ok(Self { $($field: Carry::lift(wit.$field)?,)* $($host: Default::default(),)? })
+                Ok(Self { $($field: Carry::lift(wit.$field)?,)* $($($host: Default::default(),)*)? })
             }
         })*
     };

@@ -3,30 +3,34 @@
 mod decide;
 mod families;
 mod foresee;
+mod label;
 mod perform;
 mod refresh;
+mod repeats;
 mod report;
 mod review;
 mod run;
+mod steer;
+mod touches;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_core::{
-    Claim, Decision, DecisionLimits, Engine, Lookup, Outcome, Request, Source, Subject, Text, Volume,
-};
+use bindery_core::{Claim, Decision, DecisionLimits, Engine, Outcome, Request, Subject, Volume};
 use bindery_policy::{Activity, Said};
 use bindery_store::Store;
 use parking_lot::RwLock;
 use tokio::sync::Semaphore;
-use tracing::{Instrument as _, Span};
+use tracing::Instrument as _;
 
 use self::decide::Decided;
 use self::families::Families;
 pub(crate) use self::perform::OperationSubject;
 pub use self::perform::PendingOperation;
 pub use self::refresh::EVENT_REFRESH;
+use self::repeats::Repeats;
 pub use self::review::Reviewed;
+use self::touches::Touches;
 use crate::decider::{Decider, Policies, chosen};
 use crate::executor::{AGAIN_MIN, Carried, Conflicts, Executor, KnownObjects, NoteTimes, again_after};
 use crate::intake::Intake;
@@ -61,6 +65,8 @@ pub enum Mode {
     /// Nothing is written, recorded, provisioned or deleted: another binder acts, and Bindery compares its
     /// binds.
     Observe,
+    /// Upstream's binder acts, and Bindery reserves the volumes of steered claims ([`bindery_core::steer`]).
+    Steer,
 }
 
 /// Mode and limits of a binder.
@@ -123,6 +129,8 @@ pub struct Binder<P: Port> {
     observation: Observation,
     recycle_permits: Semaphore,
     families: Families,
+    touches: Touches,
+    repeats: Repeats,
 }
 
 /// The result of a sync.
@@ -173,6 +181,7 @@ impl<P: Port> Binder<P> {
             Arc::clone(&metrics),
             configuration.policies.declared(),
         );
+        store.keep_columns(Arc::clone(configuration.policies.columns()));
         let decider = Decider {
             store: Arc::clone(&store),
             port: Arc::clone(&port),
@@ -211,6 +220,8 @@ impl<P: Port> Binder<P> {
             observation,
             recycle_permits,
             families: Families::default(),
+            touches: Touches::default(),
+            repeats: Repeats::default(),
         }
     }
 
@@ -293,27 +304,11 @@ impl<P: Port> Binder<P> {
         self.sync_in(&mut lock).instrument(self.span(key)).await
     }
 
-    /// The span of a sync: log lines of the sync carry the object and its UID.
-    fn span(&self, key: &Key) -> Span {
-        tracing::error_span!("sync", object = %key, uid = self.uid(key).as_deref())
-    }
-
-    fn uid(&self, key: &Key) -> Option<Text> {
-        let uid = match key {
-            Key::Claim(key) => match self.store.claim(Source::Overlay, key) {
-                Lookup::Found(claim) => claim.uid.clone(),
-                _ => return self.unreadable_claim(key).map(|regarding| regarding.uid().0.clone()),
-            },
-            Key::Volume(name) => match self.store.volume(Source::Overlay, name) {
-                Lookup::Found(volume) => volume.uid.clone(),
-                _ => return self.unreadable_volume(name).map(|regarding| regarding.uid().0.clone()),
-            },
-        };
-        Some(uid.0)
-    }
-
     async fn sync_in(&self, lock: &mut KeyLock) -> Synced {
-        let synced = self.sync_inner(lock).await;
+        let synced = match self.settings.mode {
+            Mode::Own | Mode::Observe => self.sync_inner(lock).await,
+            Mode::Steer => self.steer(lock).await,
+        };
         if let Err(error) = &synced.result {
             self.metrics.sync_errors.inc();
             if error.is_conflict() {
@@ -336,7 +331,7 @@ impl<P: Port> Binder<P> {
             }
             Err(error) => return Synced::ended(Err(error)),
         };
-        let Decided { request, exchanges, decision, rejections, locks } = decided;
+        let Decided { request, exchanges, decision, rejections, unscored, locks } = decided;
         if self.settings.mode == Mode::Observe {
             let requeue_after = match &request.subject {
                 Subject::SyncClaim(claim) => self.observation.decided(claim, chosen(&decision)),
@@ -350,6 +345,7 @@ impl<P: Port> Binder<P> {
         self.keep_note(&request, &mut carried).await;
         drop(locks);
         self.report_unwritable(&request, carried.failure.as_ref());
+        self.report_unscored(&request, &decision, unscored.as_ref());
         let is_told = self.report_rejections(&request, &decision, rejections);
         let requeue_after = again_after(&decision, &carried);
         Synced {

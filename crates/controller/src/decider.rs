@@ -4,17 +4,19 @@
 //! Syncs, steps of operations, reviews and the foresight of observe mode all decide here. A decider writes
 //! nothing and locks nothing.
 
+mod allowed;
 mod policies;
 mod views;
 
 use std::sync::Arc;
 
 use bindery_core::guard::{self, Case, ObjectName, Objection};
+use bindery_core::steer::SteerWrite;
 use bindery_core::{
     Action, Answer, Cluster, Decision, DecisionLimits, Engine, EngineFault, Exchange, Lookup, Narrowed,
-    Question, Recorder, Request, Source, Stop, Subject, Text,
+    Question, Recorder, Request, Source, Stop, Subject, Text, Timestamp,
 };
-use bindery_policy::{Basis, Filtered, Reclaims, Rejections, Rests, Rounds};
+use bindery_policy::{Basis, Filtered, Reclaims, Rejections, Rests, Rounds, Unscored};
 use bindery_store::{Kind, LiveReads, Revision, Store};
 use parking_lot::RwLock;
 
@@ -65,6 +67,8 @@ pub(crate) struct EngineRun {
     pub(crate) in_flight: Option<Text>,
     /// How many volumes the policies reject, as far as the engine has asked.
     pub(crate) rejections: Option<Rejections>,
+    /// Set if there were more candidates than the policies score.
+    pub(crate) unscored: Option<Unscored>,
     /// The numbers of siblings' volumes that policies have read.
     pub(crate) rests: Rests,
     /// The answers of the policies that apply, for the journal; `None` without a journal, policy or decision.
@@ -137,7 +141,7 @@ impl<P: Port> Decider<P> {
         if let Subject::SyncClaim(claim) = &request.subject {
             session = session.for_claim(claim.key.clone(), claim.uid.clone());
         }
-        let (mut rejections, mut rests) = (None, Rests::default());
+        let (mut rejections, mut unscored, mut rests) = (None, None, Rests::default());
         let (mut basis, mut required) = (None, None);
         let (answer, exchanges) = match policed {
             (None, None) => told(engine, request, reads, &mut session),
@@ -153,7 +157,7 @@ impl<P: Port> Decider<P> {
                 match Filtered::new(&mut session, claim, chain, kept, rounds) {
                     Some(mut filtered) => {
                         let answer = told(engine, request, reads, &mut filtered);
-                        rejections = filtered.rejections();
+                        (rejections, unscored) = (filtered.rejections(), filtered.unscored());
                         basis = (self.records && answer.0.is_ok()).then(|| filtered.basis());
                         required = filtered.required().map(Arc::new);
                         rests = filtered.into_rests();
@@ -165,7 +169,7 @@ impl<P: Port> Decider<P> {
         };
         // The store's lock ends with the session: subscriptions take another lock, and a wake takes both.
         let (since, in_flight) = (session.revision(), session.in_flight());
-        (answer, EngineRun { exchanges, since, in_flight, rejections, rests, basis, required })
+        (answer, EngineRun { exchanges, since, in_flight, rejections, unscored, rests, basis, required })
     }
 
     /// Reads the answer to a question that the store cannot answer.
@@ -189,10 +193,13 @@ impl<P: Port> Decider<P> {
         decision: &Decision,
         proofs: &Proofs,
     ) -> Result<(), Objection> {
-        let (store, policies) = (&*self.store, &self.policies);
-        let (now, offer_again) = (request.now, self.configuration.offer_again);
-        let view = GuardView { store, policies, proofs, offer_again, now };
+        let view = self.view(request.now, proofs);
         guard::check(&Case { request, exchanges, decision, view: &view })
+    }
+
+    fn view<'a>(&'a self, now: Timestamp, proofs: &'a Proofs) -> GuardView<'a> {
+        let offer_again = self.configuration.offer_again;
+        GuardView { store: &self.store, policies: &self.policies, proofs, offer_again, now }
     }
 
     /// Has the guard check a decision, with the live reads and the verdicts of policies that it wants.
@@ -202,10 +209,25 @@ impl<P: Port> Decider<P> {
         exchanges: &[Exchange],
         decision: &Decision,
     ) -> Result<(), Unsound> {
-        let mut proofs = Proofs::default();
+        let check = |proofs: &Proofs| self.check(request, exchanges, decision, proofs);
+        self.with_reads(Proofs::default(), check).await
+    }
+
+    /// Has the guard check a write of mode steer, as [`Decider::check_with_reads`] does a decision.
+    pub(crate) async fn check_steering(&self, write: &SteerWrite) -> Result<(), Unsound> {
+        let proofs = Proofs { reads_reservations: true, ..Proofs::default() };
+        let now = self.port.now();
+        self.with_reads(proofs, |proofs| guard::check_steering(write, &self.view(now, proofs))).await
+    }
+
+    async fn with_reads(
+        &self,
+        mut proofs: Proofs,
+        check: impl Fn(&Proofs) -> Result<(), Objection>,
+    ) -> Result<(), Unsound> {
         let mut reads = 0;
         while reads <= PROOFS_MAX {
-            match self.check(request, exchanges, decision, &proofs) {
+            match check(&proofs) {
                 Ok(()) => return Ok(()),
                 Err(Objection::Prove(object)) => {
                     reads += 1;
@@ -250,6 +272,18 @@ impl<P: Port> Decider<P> {
             }
             ObjectName::Volume(_) if self.freshness().is_list_wanted(Kind::Volume) => {
                 return Err(SyncError::AwaitsList);
+            }
+            ObjectName::Volume(name) if proofs.reads_reservations => {
+                let proof = match self.read_for_guard(|| self.port.read_reservation(&name)).await {
+                    Lookup::Found((volume, is_own)) => {
+                        proofs.reserved.extend(is_own.then(|| name.clone()));
+                        Lookup::Found(volume)
+                    }
+                    Lookup::Absent => Lookup::Absent,
+                    Lookup::Unreadable(why) => Lookup::Unreadable(why),
+                    Lookup::Failed(why) => Lookup::Failed(why),
+                };
+                proofs.volumes.insert(name, proof);
             }
             ObjectName::Volume(name) => {
                 let proof = self.read_for_guard(|| self.port.read_volume(&name, Purpose::Guard)).await;

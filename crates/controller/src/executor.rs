@@ -8,6 +8,7 @@ mod notes;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bindery_core::steer::SteerWrite;
 use bindery_core::{
     Action, ClaimPhase, Decision, Follows, Lookup, Operation, PluginMatch, PluginOperation, Request, Subject,
     Text,
@@ -24,7 +25,8 @@ use crate::intake::Intake;
 use crate::operations::{NotStarted, OperationMap};
 use crate::write::{Target, edited_finalizers, targets_mut};
 use crate::{
-    Configuration, Key, Metrics, Note, PendingOperation, Port, SyncError, Write, WriteHealth, Written,
+    Configuration, Key, Metrics, Note, PendingOperation, Port, SyncError, Write, WriteError, WriteHealth,
+    Written,
 };
 
 /// Delay until an object is decided again after a failed write that its decision tolerates: the period of
@@ -154,14 +156,34 @@ impl<P: Port> Executor<P> {
 
     /// Makes one write and lays the returned object over the watch cache.
     async fn write(&self, write: &Write<P::Template>) -> Result<Written, SyncError> {
-        let (name, target) = (write.name(), write.target());
+        let result = self.send(write.name(), write.target(), self.port.write(write)).await;
+        self.measure(write, result.is_ok());
+        if let Ok(written) = &result {
+            self.assume(write, written);
+        }
+        result
+    }
+
+    /// Makes one write of mode steer and lays the returned object over the watch cache.
+    pub(crate) async fn steer(&self, write: &SteerWrite) -> Result<(), SyncError> {
+        let written = self.send(write.name(), write.into(), self.port.steer(write)).await?;
+        self.lay(&written);
+        Ok(())
+    }
+
+    /// Sends one write, and takes note of the answer.
+    async fn send(
+        &self,
+        name: &'static str,
+        target: Target<'_>,
+        request: impl Future<Output = Result<Written, WriteError>>,
+    ) -> Result<Written, SyncError> {
         let (object, uid) = (target.name(), target.uid());
         let span =
             tracing::debug_span!("write", write = name, written = object, written_uid = uid.as_deref());
         let sent = self.intake.freshness().sent(target.kind());
-        let result = self.port.write(write).instrument(span).await;
+        let result = request.instrument(span).await;
         self.write_health.tried(&object, result.as_ref().err());
-        self.measure(write, result.is_ok());
         match result {
             Ok(written) => {
                 self.metrics.writes.inc();
@@ -173,7 +195,6 @@ impl<P: Port> Executor<P> {
                     self.intake.answered(&sent, version);
                 }
                 self.conflicts.written(target.kind(), &object);
-                self.assume(write, &written);
                 Ok(written)
             }
             Err(error) => {
@@ -215,13 +236,18 @@ impl<P: Port> Executor<P> {
     }
 
     fn assume(&self, write: &Write<P::Template>, written: &Written) {
-        match (written, &write.action) {
-            (Written::Volume(volume), _) => self.intake.changed(&self.store.assume_volume(volume.clone())),
-            (Written::Claim(claim), _) => self.intake.changed(&self.store.assume_claim(claim.clone())),
-            (Written::Deletion, Action::DeleteVolume { volume }) => {
-                self.intake.deletions().accept(volume, &self.store);
-            }
-            (Written::Deletion, _) => {}
+        self.lay(written);
+        if let (Written::Deletion, Action::DeleteVolume { volume }) = (written, &write.action) {
+            self.intake.deletions().accept(volume, &self.store);
+        }
+    }
+
+    /// Lays a written object over the watch cache.
+    fn lay(&self, written: &Written) {
+        match written {
+            Written::Volume(volume) => self.intake.changed(&self.store.assume_volume(volume.clone())),
+            Written::Claim(claim) => self.intake.changed(&self.store.assume_claim(claim.clone())),
+            Written::Deletion => {}
         }
     }
 

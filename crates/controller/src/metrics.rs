@@ -51,4 +51,14 @@ counters! {
     /// Times that resource versions went back, as after a restore of etcd, so that all kinds were listed
     /// again.
     version_regressions,
+    /// Volumes that were reserved by name, in mode steer.
+    steer_reservations,
+    /// Touches of claims whose volume is reserved, in mode steer.
+    steer_touches,
+    /// Reservations that were removed, in mode steer.
+    steer_releases,
+    /// Labels that were put on volumes for claims whose class waits for a pod, in mode steer.
+    steer_labels,
+    /// Reservations that were not removed because a person may have made them, in mode steer.
+    steer_kept,
 }

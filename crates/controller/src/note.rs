@@ -28,6 +28,18 @@ pub(crate) const REASON_POLICY_FAILED: &str = "PolicyFailed";
 /// `reason` of the event on a claim that waits for a volume that its policies allow.
 pub(crate) const REASON_VOLUMES_REJECTED: &str = "VolumesRejected";
 
+/// `reason` of the event on a claim that gets a volume although its policies have not scored all.
+pub(crate) const REASON_VOLUMES_UNSCORED: &str = "VolumesNotScored";
+
+/// `reason` of the event on a steered claim whose reservation upstream does not carry out.
+pub(crate) const REASON_OVERDUE: &str = "ReservationNotCarriedOut";
+
+/// `reason` of the event on a steered claim whose reservations others remove again and again.
+pub(crate) const REASON_REMOVED: &str = "ReservationRemoved";
+
+/// `reason` of the event on a steered claim for which a volume is reserved that it cannot have.
+pub(crate) const REASON_UNFIT: &str = "ReservationUnfit";
+
 /// `reason` of the event on an object for which the API server does not take what Bindery writes: a policy or
 /// a webhook denies it, or RBAC. Upstream's controller only logs this, so its users see a Pending claim
 /// without a reason.

@@ -45,6 +45,21 @@ named_cases! {
     }
 }
 
+named_cases! {
+    /// What mode steer would have chosen for a claim that upstream has bound, if its namespace and class were
+    /// in scope.
+    Steerable {
+        /// The same volume.
+        Same = "same";
+        /// Another volume.
+        Other = "other";
+        /// None: the claim would wait.
+        Nothing = "none";
+        /// That is not known.
+        Unknown = "unknown";
+    }
+}
+
 /// How a watch delivered a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Via {
@@ -58,6 +73,7 @@ pub(crate) enum Via {
 #[derive(Debug, Default)]
 pub struct Observation {
     outcomes: [Counter; Compared::ALL.len()],
+    steerable: [Counter; Steerable::ALL.len()],
     state: Mutex<State>,
 }
 
@@ -85,6 +101,11 @@ impl Observation {
     /// Number of claims with that outcome. A claim is identified by UID and has at most one outcome.
     pub fn count(&self, outcome: Compared) -> u64 {
         self.outcomes[outcome as usize].get()
+    }
+
+    /// Number of claims that could have been steered, by what they would have got.
+    pub fn steerable(&self, steerable: Steerable) -> u64 {
+        self.steerable[steerable as usize].get()
     }
 
     /// How many claims Bindery would bind now that upstream has not bound.

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bindery_core::steer::SteerWrite;
 use bindery_core::{Claim, ClaimKey, Lookup, Text, Timestamp, Version, Volume};
 
 use crate::{Note, Write};
@@ -33,6 +34,21 @@ pub trait Port: Send + Sync + 'static {
         write: &Write<Self::Template>,
     ) -> impl Future<Output = Result<Written, WriteError>> + Send;
 
+    /// Reads a volume that mode steer is about to reserve or to release, and whether its managedFields say
+    /// that Bindery alone has written the name in its claimRef.
+    fn read_reservation(&self, _name: &Text) -> impl Future<Output = Lookup<(Arc<Volume>, bool)>> + Send {
+        async { Lookup::Failed("this port serves no binder in mode steer".into()) }
+    }
+
+    /// Makes one write of mode steer, as one request.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`Port::write`].
+    fn steer(&self, _write: &SteerWrite) -> impl Future<Output = Result<Written, WriteError>> + Send {
+        async { Err(WriteError::Failed("this port serves no binder in mode steer".to_owned())) }
+    }
+
     /// Records an event, without waiting. A lost event never fails a decision.
     fn emit(&self, note: &Note);
 
@@ -47,7 +63,7 @@ pub enum Purpose {
     /// The engine asked, to decide or to review.
     Engine,
     /// The guard needs proof: of a claim before its volume is released, recycled or deleted, or of a volume
-    /// before its claim is written Lost or bound.
+    /// before its claim is written Lost or bound; in mode steer of both before a reservation or a release.
     Guard,
 }
 

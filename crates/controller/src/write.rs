@@ -1,5 +1,6 @@
 //! Writes: the actions of a decision that are one request each.
 
+use bindery_core::steer::SteerWrite;
 use bindery_core::{
     Action, ClaimTarget, FINALIZER_EXTERNAL, FINALIZER_IN_TREE, FinalizerEdit, ReclaimPolicy, Text, Version,
     Volume, VolumeTarget,
@@ -86,6 +87,20 @@ impl<T> Write<T> {
             | Action::EnqueueClaim(_)
             | Action::StartOperation(_)
             | Action::CallPlugin { .. } => Target::None,
+        }
+    }
+}
+
+impl<'a> From<&'a SteerWrite> for Target<'a> {
+    fn from(write: &'a SteerWrite) -> Self {
+        match write {
+            SteerWrite::Choose { claim, .. } | SteerWrite::Touch { claim } => Self::Claim(claim),
+            SteerWrite::Fence { volume, .. }
+            | SteerWrite::Reserve { volume, .. }
+            | SteerWrite::Release { volume }
+            | SteerWrite::Label { volume, .. }
+            | SteerWrite::Unlabel { volume, .. }
+            | SteerWrite::Forget { volume } => Self::Volume(volume),
         }
     }
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::named::named_cases;
+use crate::steer::Choice;
 use crate::{
     AccessMode, AccessModes, ClaimFact, ClaimKey, ClaimTarget, Facts, Quantity, Requirement, Selector, Text,
     Uid, Version, VolumeMode,
@@ -32,8 +33,16 @@ pub struct Claim {
     pub mode: VolumeMode,
     /// `spec.volumeAttributesClassName`; unset and `""` match alike.
     pub attributes_class: Option<Text>,
-    /// `spec.selector`.
+    /// `spec.selector`, without the requirement that steers the claim.
     pub selector: Option<Selector>,
+    /// Whether the selector requires the label that steers the claim ([`crate::steer`]). Components of
+    /// engines and journals do not get this.
+    #[serde(with = "crate::unrecorded")]
+    pub steered: bool,
+    /// The volume that Bindery has chosen for it, where it is steered. Components of engines and journals do
+    /// not get this.
+    #[serde(with = "crate::unrecorded")]
+    pub choice: Option<Box<Choice>>,
     /// `spec.volumeName`; `None` where it is empty.
     pub volume_name: Option<Text>,
     /// Whether `spec.dataSource` is set.
@@ -93,6 +102,13 @@ named_cases! {
 }
 
 impl Claim {
+    /// Whether it is steered and waits for its volume.
+    pub fn waits_steered(&self) -> bool {
+        let is_pending = matches!(self.status.phase, ClaimPhase::Pending | ClaimPhase::Unset);
+        let is_bound = self.volume_name.is_some() || self.annotations.bind_completed;
+        self.steered && !self.deleting && is_pending && !is_bound
+    }
+
     /// The access modes as a set.
     pub fn access_set(&self) -> AccessModes {
         self.access_modes.iter().collect()

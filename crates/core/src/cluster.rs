@@ -9,8 +9,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AccessModes, Claim, ClaimKey, Class, Decision, Handle, OperationKind, OperationState, Quantity,
-    ReclaimVerdict, Request, Requirement, Tally, Text, Uid, Verdict, Volume, VolumeMode, VolumeTarget,
+    AccessModes, Claim, ClaimKey, Class, Decision, Handle, MatchVerdict, OperationKind, OperationState,
+    Quantity, ReclaimVerdict, Request, Requirement, Tally, Text, Uid, Volume, VolumeMode, VolumeTarget,
 };
 
 /// A question about the cluster. Each doc names the [`Answer`] variant that it gets.
@@ -114,7 +114,7 @@ pub enum Answer {
     /// To [`Question::Tallies`].
     Tallies(Vec<Tally>),
     /// To [`Question::Verdict`].
-    Verdict(Verdict),
+    Verdict(MatchVerdict),
     /// To [`Question::Reclaim`].
     Reclaim(ReclaimVerdict),
 }
@@ -378,6 +378,6 @@ typed_questions! {
     identify(handle: Handle) -> Identity(VolumeTarget) = Question::Identify(handle);
     describe(handle: Handle) -> Described(Arc<Volume>) = Question::Describe(handle);
     tallies(query: Query) -> Tallies(Vec<Tally>) = Question::Tallies(query);
-    verdict(volume: Text) -> Verdict(Verdict) = Question::Verdict(volume);
+    verdict(volume: Text) -> Verdict(MatchVerdict) = Question::Verdict(volume);
     reclaim(volume: Text) -> Reclaim(ReclaimVerdict) = Question::Reclaim(volume);
 }

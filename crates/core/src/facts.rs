@@ -83,6 +83,11 @@ impl<K: Ord> Facts<K> {
         self.0.as_ref()?.get(fact)
     }
 
+    /// The facts that have a value.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &Text)> {
+        self.0.iter().flat_map(|facts| &**facts)
+    }
+
     /// Sets the value of a fact, or removes it.
     pub fn set(&mut self, fact: K, value: Option<Text>) {
         let mut facts = self.0.take().map_or_else(BTreeMap::new, |facts| *facts);

@@ -20,7 +20,8 @@
 //! ARCHITECTURE.md lists the guarantees. G1 to G3 and G10 are in `guard/bind.rs`, G4 in `guard/proof.rs`,
 //! G5 in `guard/case.rs`, G7 in `guard/step.rs`, G8 in `guard/size.rs`, G9 in `guard/volume.rs`,
 //! `guard/claim.rs` and `guard/operation.rs`, G11 in `guard/reclaim.rs`.
-//! `guard/denial.rs` checks the findings of a review.
+//! `guard/steer.rs` has S1 to S4, for the writes of mode steer. `guard/denial.rs` checks the findings of a
+//! review.
 //!
 //! # What needs a live read
 //!
@@ -44,11 +45,13 @@ mod operation;
 mod proof;
 mod reclaim;
 mod size;
+mod steer;
 mod step;
 mod volume;
 
 use std::sync::Arc;
 
+pub use self::steer::{SteerView, check as check_steering};
 pub use denial::confirms;
 pub use objection::{Breach, Guarantee, ObjectName, Objection, Refusal};
 pub use size::{DECISION_BYTES_MAX, FINDINGS_MAX, REGARDLESS_MAX, STEPS_MAX, TALLIES_MAX, TEXT_BYTES_MAX};
@@ -56,8 +59,8 @@ pub use size::{DECISION_BYTES_MAX, FINDINGS_MAX, REGARDLESS_MAX, STEPS_MAX, TALL
 use self::effects::Effects;
 use self::step::StepCheck;
 use crate::{
-    Action, Claim, ClaimKey, Class, Decision, Exchange, Fate, Follows, Lookup, Regarding, Request, Step,
-    Subject, Verdict, Volume,
+    Action, Claim, ClaimKey, Class, Decision, Exchange, Fate, Follows, Lookup, MatchVerdict, Regarding,
+    Request, Step, Subject, Volume,
 };
 
 /// A decision with everything that it is checked by.
@@ -88,8 +91,8 @@ pub trait View {
     fn volume_proof(&self, name: &str) -> Option<&Lookup<Arc<Volume>>>;
     /// What the policies of a claim say about a free volume (G10); `None` where one has to be asked first.
     /// The error is why the claim waits. Without policies every volume is allowed.
-    fn verdict(&self, _claim: &Claim, _volume: &Volume) -> Result<Option<Verdict>, String> {
-        Ok(Some(Verdict::Allowed))
+    fn verdict(&self, _claim: &Claim, _volume: &Volume) -> Result<Option<MatchVerdict>, String> {
+        Ok(Some(MatchVerdict::Allowed))
     }
     /// Whether every policy that applies to a claim answers: nothing is provisioned for it before, and it
     /// gets no class (G10). `false` where one has to be asked first. The error is why the claim waits.

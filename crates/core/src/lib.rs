@@ -20,6 +20,7 @@ mod budget;
 mod claim;
 mod class;
 mod cluster;
+mod columns;
 mod decision;
 mod event;
 mod evidence;
@@ -34,7 +35,9 @@ mod reason;
 mod request;
 mod selector;
 mod siblings;
+pub mod steer;
 mod text;
+mod unrecorded;
 mod verdict;
 mod volume;
 mod volume_index;
@@ -47,6 +50,7 @@ pub use cluster::{
     Answer, Cluster, Engine, EngineFault, Lookup, Migration, Page, Plugin, PluginMatch, PluginOperation, Pod,
     Query, Question, Slot, Source, Stop,
 };
+pub use columns::{Cell, ColumnSet, VolumeRow};
 pub use decision::{
     Action, CapacityChange, Clear, Decision, Edit, Failure, FinalizerEdit, Follows, Message, Outcome,
     PluginFound, Step,
@@ -62,9 +66,10 @@ pub use reason::{NEAREST_MAX, Reason, Tally};
 pub use request::{Request, Subject};
 pub use selector::{Requirement, Selector, SelectorOperator};
 pub use siblings::{Counted, Counts, Siblings, Spread};
-pub use verdict::{Fate, ReclaimVerdict, Verdict};
+pub use steer::{Choice, Reservation, SteerWrite};
+pub use verdict::{Fate, MatchVerdict, ReclaimVerdict};
 pub use volume::{ClaimRef, ReclaimPolicy, Volume, VolumeAnnotations, VolumeMode, VolumePhase};
-pub use volume_index::VolumeIndex;
+pub use volume_index::{Scanned, VolumeIndex};
 
 /// Finalizer of this controller on in-tree, dynamically provisioned volumes with policy Delete
 /// (KEP-2644, `PVDeletionInTreeProtectionFinalizer`).

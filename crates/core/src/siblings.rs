@@ -51,6 +51,11 @@ impl Siblings {
 impl Counted {
     /// How many volumes of siblings share a volume's value.
     pub fn count(&self, volume: &Volume) -> u32 {
-        self.counts.get(&volume.fact(&self.siblings.spread.by)).copied().unwrap_or_default()
+        self.count_of(&volume.fact(&self.siblings.spread.by))
+    }
+
+    /// How many volumes of siblings have a value.
+    pub fn count_of(&self, value: &Option<Text>) -> u32 {
+        self.counts.get(value).copied().unwrap_or_default()
     }
 }

@@ -8,7 +8,7 @@ use crate::Text;
 
 /// What the policies of a claim say about a volume that it could newly get.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Verdict {
+pub enum MatchVerdict {
     /// All of them allow it.
     Allowed,
     /// A policy rejects it.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::named::named_cases;
+use crate::steer::Reservation;
 use crate::{
     AccessMode, AccessModes, Claim, ClaimKey, Facts, Quantity, RECLAIM_POLICY_BEFORE, Text, Uid, Version,
     VolumeFact, VolumeTarget,
@@ -46,6 +47,10 @@ pub struct Volume {
     pub policy: ReclaimPolicy,
     /// Whether `spec.nodeAffinity.required` is set.
     pub node_affinity: bool,
+    /// A hash of `spec.nodeAffinity.required`: volumes with equal ones can be reached from the same nodes.
+    /// Components of engines and journals do not get this.
+    #[serde(with = "crate::unrecorded")]
+    pub topology: Option<u64>,
     /// Name of the field of `spec` that holds the source, such as `csi`, `hostPath` or `nfs`; empty where
     /// none does.
     pub source: Text,
@@ -69,6 +74,13 @@ pub struct VolumeAnnotations {
     /// Value of `volume.alpha.kubernetes.io/pre-resize-capacity`; `None` too where it does not parse
     /// (upstream logs that and falls back to the capacity).
     pub pre_resize_capacity: Option<Quantity>,
+    /// The claim for which Bindery has reserved the volume. Components of engines and journals do not get
+    /// this.
+    #[serde(with = "crate::unrecorded")]
+    pub reserved_for: Option<Box<Reservation>>,
+    /// Value of [`crate::steer::FENCE`]. Components of engines and journals do not get this.
+    #[serde(with = "crate::unrecorded")]
+    pub fence: Option<Text>,
 }
 
 /// `spec.claimRef`: the claim that a volume is reserved for or bound to.
@@ -173,6 +185,13 @@ impl Volume {
         })
     }
 
+    /// The claim for which the volume is reserved by name, and the annotation says that Bindery did that.
+    /// `None` once the claimRef has a UID: then upstream has carried the reservation out.
+    pub fn reservation(&self) -> Option<&Reservation> {
+        let claim_ref = self.claim_ref.as_ref().filter(|claim_ref| claim_ref.uid.is_none())?;
+        self.annotations.reserved_for.as_deref().filter(|reserved| reserved.claim == claim_ref.claim_key())
+    }
+
     /// The value of a declared column.
     pub fn fact(&self, fact: &VolumeFact) -> Option<Text> {
         match fact {
@@ -200,6 +219,14 @@ impl Volume {
         let (policy, uid) = self.noted_policy()?.split_once(' ')?;
         let claim = self.claim_ref.as_ref()?.uid.as_ref()?;
         (*uid == *claim.0).then(|| ReclaimPolicy::of_name(policy))
+    }
+
+    /// The annotation [`RECLAIM_POLICY_BEFORE`] once a reclaimer sets that reclaim policy; `None` for none:
+    /// the volume gets its own policy back.
+    pub fn noted_with(&self, policy: ReclaimPolicy) -> Option<Text> {
+        let own = self.policy_before().unwrap_or(self.policy);
+        let claim = self.claim_ref.as_ref()?.uid.as_ref()?;
+        (own != policy).then(|| format!("{} {claim}", own.name()).into())
     }
 
     /// The annotation [`RECLAIM_POLICY_BEFORE`], whatever claim it is about.

@@ -4,12 +4,33 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::{Claim, ClaimRef, Class, Cluster, Counted, Handle, Lookup, Query, Slot, Spread, Text, Volume};
+use crate::{
+    Claim, ClaimRef, Class, Cluster, ColumnRequirement, ColumnSet, Counted, Handle, Lookup, Query, Slot,
+    Spread, Text, Volume, VolumeRow,
+};
+
+/// A free volume, as a scan gives it.
+#[derive(Clone, Copy, Debug)]
+pub struct Scanned<'a> {
+    /// The volume.
+    pub volume: &'a Arc<Volume>,
+    /// The volume as policies are shown it.
+    pub row: VolumeRow<'a>,
+    /// Whether it can be taken.
+    pub slot: Slot,
+}
 
 /// A cluster whose volumes can be read without handles and pages, for what stands between it and an engine.
 pub trait VolumeIndex: Cluster {
     /// Gives `each` the free volumes that meet the query, in ascending (capacity, name), until it breaks.
-    fn scan(&mut self, query: &Query, each: &mut dyn FnMut(&Arc<Volume>, Slot) -> ControlFlow<()>);
+    /// Volumes that do not meet the requirements may be left out. Rows have these columns.
+    fn scan(
+        &mut self,
+        query: &Query,
+        requirements: &[ColumnRequirement],
+        columns: &Arc<ColumnSet>,
+        each: &mut dyn FnMut(Scanned<'_>) -> ControlFlow<()>,
+    );
 
     /// The handle of a volume that the last scan has given; numbered by first mention.
     fn handle(&mut self, volume: &str) -> Option<Handle>;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bindery_core::{
-    Action, BindingMode, Claim, ClaimPhase, Class, EventKind, Failure, Mismatch, Query, Reason, Source,
-    Tally, Text, Verdict, Volume,
+    Action, BindingMode, Claim, ClaimPhase, Class, EventKind, Failure, MatchVerdict, Mismatch, Query, Reason,
+    Source, Tally, Text, Volume,
 };
 
 use crate::bind::{bind, lose_claim, set_claim_unbound};
@@ -146,7 +146,9 @@ fn sync_named(call: &mut Call<'_>, claim: &Claim, name: &Text) -> Result<(), Hal
 /// Whether a policy rejects the free volume that a claim names; an event says so. Not upstream's: it has no
 /// policies.
 fn is_rejected(call: &mut Call<'_>, claim: &Claim, name: &Text) -> Result<bool, Halt> {
-    let Verdict::Rejected { policy, reason } = call.cluster.verdict(name.clone())? else { return Ok(false) };
+    let MatchVerdict::Rejected { policy, reason } = call.cluster.verdict(name.clone())? else {
+        return Ok(false);
+    };
     call.tell_claim(claim, EventKind::VolumeRejected { volume: name.clone(), policy, reason });
     Ok(true)
 }

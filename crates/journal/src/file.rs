@@ -34,6 +34,9 @@ pub enum ReadError {
     /// The source failed.
     #[error("the journal cannot be read")]
     Io(#[from] io::Error),
+    /// It has no byte yet.
+    #[error("the journal is empty: no decision has been recorded yet")]
+    Empty,
     /// It does not begin with the magic bytes.
     #[error("this is not a decision journal of format 1")]
     NotAJournal,
@@ -106,8 +109,10 @@ impl<R: Read> Reader<R> {
     /// The source failed or holds no journal.
     pub fn open(mut source: R) -> Result<Self, ReadError> {
         let mut magic = [0; MAGIC.len()];
-        if fill(&mut source, &mut magic)? < MAGIC.len() || magic != *MAGIC {
-            return Err(ReadError::NotAJournal);
+        match fill(&mut source, &mut magic)? {
+            0 => return Err(ReadError::Empty),
+            read if read < MAGIC.len() || magic != *MAGIC => return Err(ReadError::NotAJournal),
+            _ => {}
         }
         Ok(Self { source, chain: [0; DIGEST], number: 0, offset: MAGIC.len() as u64 })
     }

@@ -9,7 +9,7 @@ use bindery_core::{
     Question, Request, Subject, Volume,
 };
 use bindery_journal::{ReadError, Reader, Record, Replayed, Writer, replay};
-use bindery_policy::{PolicyEvidence, Skipped};
+use bindery_policy::{PolicyEvidence, Skipped, Unscored};
 
 /// Asks for one class and decides nothing.
 struct Asking(&'static str);
@@ -58,7 +58,8 @@ fn record(name: &str) -> Record {
 fn with_policies(name: &str) -> Record {
     let skipped = vec![Skipped { policy: "zone".into(), why: "it trapped".to_owned() }];
     let (chain, matchers, reclaimers) = ("sha256:0".to_owned(), Vec::new(), Vec::new());
-    let policies = PolicyEvidence { chain, matchers, volumes_left_out: 7, reclaimers, skipped };
+    let unscored = Some(Unscored { policy: "wear".into(), max: 2 });
+    let policies = PolicyEvidence { chain, matchers, volumes_left_out: 7, unscored, reclaimers, skipped };
     Record { policies: Some(policies), ..record(name) }
 }
 
@@ -148,7 +149,7 @@ fn the_place_where_another_journal_begins_is_told() {
 
 #[test]
 fn another_file_is_not_a_journal() {
-    for bytes in [b"".as_slice(), b"bindery", b"bindery-journal2"] {
+    for bytes in [b"bindery".as_slice(), b"bindery-journal2"] {
         assert!(matches!(Reader::open(bytes), Err(ReadError::NotAJournal)));
     }
 }

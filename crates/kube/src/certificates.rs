@@ -1,4 +1,4 @@
-//! The certificates of the webhook: kept in a Secret, and trusted by the ValidatingWebhookConfiguration.
+//! The certificates of the webhook: kept in a Secret, and trusted by the configurations of the webhooks.
 //!
 //! A JSON patch sets `clientConfig.caBundle` and nothing else, under a field manager of its own. This leaves
 //! the rest of the configuration to the chart. With server-side apply, Bindery would co-own the webhooks, and
@@ -12,7 +12,9 @@ use std::sync::Arc;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use futures::StreamExt as _;
 use http::Method;
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::core::PartialObjectMeta;
@@ -38,7 +40,7 @@ pub type Data = BTreeMap<String, Vec<u8>>;
 /// Trusted authorities, in PEM, by the name of each webhook.
 pub type Bundles = BTreeMap<String, Vec<u8>>;
 
-/// What replicas share: the Secret with the certificates, and the webhook configuration that trusts them.
+/// What replicas share: the Secret with the certificates, and the configurations that trust them.
 /// Writes name the version that was read, and return whether it was still the current one.
 pub trait CertificateStorage: Send + Sync + 'static {
     /// The version of an object.
@@ -59,7 +61,7 @@ pub trait CertificateStorage: Send + Sync + 'static {
         over: Option<&Self::Version>,
     ) -> impl Future<Output = Result<bool, Self::Error>> + Send;
 
-    /// Reads the trusted authorities; `None` if there is no webhook configuration.
+    /// Reads the trusted authorities; `None` if there is no configuration.
     fn read_bundles(
         &self,
     ) -> impl Future<Output = Result<Option<(Bundles, Self::Version)>, Self::Error>> + Send;
@@ -72,17 +74,26 @@ pub trait CertificateStorage: Send + Sync + 'static {
     ) -> impl Future<Output = Result<bool, Self::Error>> + Send;
 }
 
-/// A Secret and a ValidatingWebhookConfiguration.
+/// A Secret and the configurations of the webhooks.
 #[derive(Clone)]
 pub struct CertificateStore {
     client: ApiClient,
     namespace: String,
     secret: String,
-    configuration: String,
+    validating: String,
+    mutating: Option<String>,
 }
 
-/// An object as it was read. A write over it fails if the object has changed since.
+/// An object, or the configurations in a list, as they were read. A write over it fails if one has changed
+/// since.
 pub struct Read(Value);
+
+/// A configuration of webhooks: its kind, the path of it, and its name.
+struct Configuration<'a> {
+    kind: &'static str,
+    path: String,
+    name: &'a str,
+}
 
 /// Why the Secret or the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -109,29 +120,40 @@ pub enum CertificateStoreError {
 }
 
 impl CertificateStore {
-    /// The Secret with that namespace and name, and the configuration with that name. They need not exist
-    /// yet.
-    pub fn new(client: impl Into<ApiClient>, namespace: &str, secret: &str, configuration: &str) -> Self {
-        let [namespace, secret, configuration] = [namespace, secret, configuration].map(str::to_owned);
-        Self { client: client.into(), namespace, secret, configuration }
+    /// The Secret with that namespace and name, and the ValidatingWebhookConfiguration with that name. They
+    /// need not exist yet.
+    pub fn new(client: impl Into<ApiClient>, namespace: &str, secret: &str, validating: &str) -> Self {
+        let [namespace, secret, validating] = [namespace, secret, validating].map(str::to_owned);
+        Self { client: client.into(), namespace, secret, validating, mutating: None }
     }
 
-    /// Notifies `changes` of every change of the two objects, while it is polled.
+    /// The same, with the MutatingWebhookConfiguration of that name.
+    #[must_use]
+    pub fn with_mutating(self, mutating: Option<String>) -> Self {
+        Self { mutating, ..self }
+    }
+
+    /// Notifies `changes` of every change of the objects, while it is polled.
     pub async fn watch(&self, changes: Arc<Notify>) {
         let client = self.client.kube();
         let secrets = Api::<PartialObjectMeta<Secret>>::namespaced(client.clone(), &self.namespace);
-        let configurations = Api::<PartialObjectMeta<ValidatingWebhookConfiguration>>::all(client.clone());
+        let validating = Api::<PartialObjectMeta<ValidatingWebhookConfiguration>>::all(client.clone());
+        let mutating = Api::<PartialObjectMeta<MutatingWebhookConfiguration>>::all(client.clone());
         let named = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
         let secret = watcher(secrets, named(&self.secret)).default_backoff().map(|event| event.map(drop));
-        let configuration = watcher(configurations, named(&self.configuration));
-        let configuration = configuration.default_backoff().map(|event| event.map(drop));
-        let mut events = std::pin::pin!(futures::stream::select(secret, configuration));
+        let validating = watcher(validating, named(&self.validating)).default_backoff();
+        let mut streams = vec![secret.boxed(), validating.map(|event| event.map(drop)).boxed()];
+        if let Some(name) = &self.mutating {
+            let mutating = watcher(mutating, named(name)).default_backoff();
+            streams.push(mutating.map(|event| event.map(drop)).boxed());
+        }
+        let mut events = futures::stream::select_all(streams);
         while let Some(event) = events.next().await {
             match event {
                 Ok(()) => changes.notify_one(),
                 Err(error) => tracing::warn!(
                     secret = self.secret_name(),
-                    configuration = self.configuration,
+                    configuration = self.validating,
                     %error,
                     "one of them cannot be watched; trying again"
                 ),
@@ -159,18 +181,28 @@ impl CertificateStore {
         format!("{}/{}", self.secrets_path(), rest::encode(&self.secret))
     }
 
-    fn configuration_path(&self) -> String {
-        let name = rest::encode(&self.configuration);
-        format!("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{name}")
+    fn configurations(&self) -> impl Iterator<Item = Configuration<'_>> {
+        let of = |kind, resource, name| {
+            let path = format!("/apis/admissionregistration.k8s.io/v1/{resource}/{}", rest::encode(name));
+            Configuration { kind, path, name }
+        };
+        let validating =
+            of("ValidatingWebhookConfiguration", "validatingwebhookconfigurations", &self.validating);
+        let mutating = self.mutating.as_ref();
+        let mutating =
+            mutating.map(|name| of("MutatingWebhookConfiguration", "mutatingwebhookconfigurations", name));
+        [validating].into_iter().chain(mutating)
     }
 
     fn secret_error(&self, verb: &'static str, fault: &Fault) -> CertificateStoreError {
         let object = format!("Secret {}", self.secret_name());
         CertificateStoreError::Fault { object, verb, fault: fault.to_string() }
     }
+}
 
-    fn configuration_error(&self, verb: &'static str, fault: &Fault) -> CertificateStoreError {
-        let object = format!("ValidatingWebhookConfiguration {}", self.configuration);
+impl Configuration<'_> {
+    fn error(&self, verb: &'static str, fault: &Fault) -> CertificateStoreError {
+        let object = format!("{} {}", self.kind, self.name);
         CertificateStoreError::Fault { object, verb, fault: fault.to_string() }
     }
 }
@@ -218,32 +250,54 @@ impl CertificateStorage for CertificateStore {
     }
 
     async fn read_bundles(&self) -> Result<Option<(Bundles, Read)>, CertificateStoreError> {
-        let object = self.read(&self.configuration_path()).await;
-        let object = object.map_err(|fault| self.configuration_error("read", &fault))?;
-        let Some(object) = object else { return Ok(None) };
-        let webhooks = object["webhooks"].as_array().into_iter().flatten();
-        let bundles = webhooks.map(|webhook| {
-            let name = webhook["name"].as_str().unwrap_or_default().to_owned();
-            (name, decoded(&webhook["clientConfig"]["caBundle"]))
-        });
-        Ok(Some((bundles.collect(), Read(object))))
+        let (mut bundles, mut read) = (Bundles::new(), Vec::new());
+        for configuration in self.configurations() {
+            let object = self.read(&configuration.path).await;
+            let object = object.map_err(|fault| configuration.error("read", &fault))?.unwrap_or_default();
+            bundles.extend(webhooks(&object).map(|webhook| {
+                let name = webhook["name"].as_str().unwrap_or_default().to_owned();
+                (name, decoded(&webhook["clientConfig"]["caBundle"]))
+            }));
+            read.push(object);
+        }
+        let is_there = read.iter().any(Value::is_object);
+        Ok(is_there.then_some((bundles, Read(read.into()))))
     }
 
     async fn write_bundles(&self, authorities: &[u8], over: &Read) -> Result<bool, CertificateStoreError> {
-        let version = &over.0["metadata"]["resourceVersion"];
-        let mut patch = vec![json!({"op": "replace", "path": "/metadata/resourceVersion", "value": version})];
         let bundle = BASE64_STANDARD.encode(authorities);
-        let webhooks = over.0["webhooks"].as_array().into_iter().flatten();
-        for (at, webhook) in webhooks.enumerate() {
-            if webhook["clientConfig"]["caBundle"] != bundle {
-                let path = format!("/webhooks/{at}/clientConfig/caBundle");
-                patch.push(json!({"op": "add", "path": path, "value": bundle}));
+        for (configuration, read) in self.configurations().zip(over.0.as_array().into_iter().flatten()) {
+            let Some(patch) = bundle_patch(read, &bundle) else { continue };
+            let path = format!("{}?fieldManager={FIELD_MANAGER}", configuration.path);
+            let outcome = rest::json(&self.client, Method::PATCH, &path, Some(&patch)).await;
+            if !is_done(outcome, true).map_err(|fault| configuration.error("patched", &fault))? {
+                return Ok(false);
             }
         }
-        let path = format!("{}?fieldManager={FIELD_MANAGER}", self.configuration_path());
-        let outcome = rest::json(&self.client, Method::PATCH, &path, Some(&patch.into())).await;
-        is_done(outcome, true).map_err(|fault| self.configuration_error("patched", &fault))
+        Ok(true)
     }
+}
+
+fn webhooks(configuration: &Value) -> impl Iterator<Item = &Value> {
+    configuration["webhooks"].as_array().into_iter().flatten()
+}
+
+/// The JSON patch that has each webhook of a configuration trust these authorities; `None` if they do.
+fn bundle_patch(read: &Value, bundle: &str) -> Option<Value> {
+    let differing = webhooks(read).enumerate();
+    let differing = differing.filter(|(_, webhook)| webhook["clientConfig"]["caBundle"] != bundle);
+    let mut patch: Vec<_> = differing
+        .map(|(at, _)| {
+            let path = format!("/webhooks/{at}/clientConfig/caBundle");
+            json!({"op": "add", "path": path, "value": bundle})
+        })
+        .collect();
+    let version = &read["metadata"]["resourceVersion"];
+    let check = json!({"op": "replace", "path": "/metadata/resourceVersion", "value": version});
+    (!patch.is_empty()).then(|| {
+        patch.insert(0, check);
+        patch.into()
+    })
 }
 
 /// Whether a write succeeded; `false` if another client was faster.

@@ -203,6 +203,11 @@ pub fn authors<E: Encoded + ?Sized>(object: &E) -> Authors {
     object.read().map_or_else(|_| Authors::default(), authors::decode)
 }
 
+/// Whether the managedFields of a volume say that Bindery alone has written the name in its claimRef.
+pub(crate) fn has_reserved<E: Encoded + ?Sized>(object: &E) -> bool {
+    object.read().is_ok_and(authors::has_reserved)
+}
+
 fn meta<E: Encoded + ?Sized>(object: &E) -> Result<Meta, DecodeError> {
     object.read::<fields::Bare>().map(|bare| bare.metadata).map_err(DecodeError)
 }

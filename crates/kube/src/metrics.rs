@@ -24,7 +24,7 @@ pub(crate) struct RequestMetrics {
 type Labels<const N: usize> = [(&'static str, String); N];
 
 /// Counts its request when it is dropped: as unanswered, unless [`status`](Self::status) is set.
-pub(crate) struct Counted {
+pub(crate) struct CountedRequest {
     metrics: RequestMetrics,
     method: Method,
     pub(crate) status: Option<StatusCode>,
@@ -57,8 +57,8 @@ impl RequestMetrics {
         );
     }
 
-    pub(crate) fn count(&self, method: &Method) -> Counted {
-        Counted { metrics: self.clone(), method: method.clone(), status: None }
+    pub(crate) fn count(&self, method: &Method) -> CountedRequest {
+        CountedRequest { metrics: self.clone(), method: method.clone(), status: None }
     }
 
     /// Not used for watches.
@@ -67,7 +67,7 @@ impl RequestMetrics {
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedRequest {
     fn drop(&mut self) {
         let code = self.status.as_ref().map_or(NO_ANSWER, StatusCode::as_str).to_owned();
         let labels = [("code", code), ("method", self.method.to_string())];

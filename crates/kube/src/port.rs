@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bindery_controller::{Note, Port, Purpose, Target, Write, WriteError, Written};
+use bindery_core::steer::SteerWrite;
 use bindery_core::{Action, Claim, ClaimKey, Declared, Lookup, Text, Timestamp, Volume};
 use bindery_store::Observed;
 use http::{HeaderValue, Method};
@@ -101,6 +102,31 @@ impl Port for ApiPort {
         match (&write.action, write.target()) {
             (Action::DeleteVolume { .. }, _) => Ok(Written::Deletion),
             (_, Target::Claim(_)) => written(decode::claim(&object, &self.declared)).map(Written::Claim),
+            _ => written(decode::volume(&object, &self.declared)).map(Written::Volume),
+        }
+    }
+
+    async fn read_reservation(&self, name: &Text) -> Lookup<(Arc<Volume>, bool)> {
+        let path = match request::volume_path(name) {
+            Ok(path) => path,
+            Err(error) => return Lookup::Failed(error.to_string().into()),
+        };
+        let answer = self.get(&path, Purpose::Guard).await;
+        let is_own = answer.as_ref().is_ok_and(decode::has_reserved);
+        let decode = |object: &Object| decode::volume(object, &self.declared);
+        match lookup(answer, ("persistentvolumes", name), decode) {
+            Lookup::Found(volume) => Lookup::Found((volume, is_own)),
+            Lookup::Absent => Lookup::Absent,
+            Lookup::Unreadable(why) => Lookup::Unreadable(why),
+            Lookup::Failed(why) => Lookup::Failed(why),
+        }
+    }
+
+    async fn steer(&self, write: &SteerWrite) -> Result<Written, WriteError> {
+        let Outgoing { method, path, body } = request::of_steering(write)?;
+        let object = rest::send(&self.client, rest::request(method, &path, Some(&body))?).await?;
+        match Target::from(write) {
+            Target::Claim(_) => written(decode::claim(&object, &self.declared)).map(Written::Claim),
             _ => written(decode::volume(&object, &self.declared)).map(Written::Volume),
         }
     }

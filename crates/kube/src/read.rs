@@ -1,4 +1,4 @@
-//! Reads objects as JSON, for commands that explain.
+//! Reads and patches objects as JSON, for commands of users.
 
 use http::Method;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::rest::{self, Fault};
 /// Objects in one page of a list (client-go's default).
 const PAGE: u32 = 500;
 
-/// Why objects could not be read.
+/// Why objects could not be read or patched.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// The object does not exist: the API server's message.
@@ -46,6 +46,21 @@ impl From<Fault> for ReadError {
 pub async fn get(client: &ApiClient, collection: &str, name: &str) -> Result<Value, ReadError> {
     let name = segment(name).map_err(|error| ReadError::Failed(error.to_string()))?;
     Ok(rest::json(client, Method::GET, &format!("{collection}/{name}"), None).await?)
+}
+
+/// Applies a merge patch (RFC 7386) to the object of that name in a collection. Returns the object.
+///
+/// # Errors
+///
+/// The object could not be patched, or does not exist.
+pub async fn merge(
+    client: &ApiClient,
+    collection: &str,
+    name: &str,
+    patch: &Value,
+) -> Result<Value, ReadError> {
+    let name = segment(name).map_err(|error| ReadError::Failed(error.to_string()))?;
+    Ok(rest::json(client, Method::PATCH, &format!("{collection}/{name}"), Some(patch)).await?)
 }
 
 /// Lists all objects of a collection, page by page. Items of such a list have neither apiVersion nor kind.

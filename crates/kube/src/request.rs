@@ -9,6 +9,7 @@
 mod tests;
 
 use bindery_controller::{Write, WriteError};
+use bindery_core::steer::{self, SteerWrite};
 use bindery_core::{
     Action, CapacityChange, ClaimKey, ClaimTarget, Clear, Edit, FINALIZER_IN_TREE, Text, VolumeTarget,
 };
@@ -41,6 +42,50 @@ pub(crate) fn of(write: &Write<Template>) -> Result<Outgoing, WriteError> {
         request.body["spec"]["persistentVolumeReclaimPolicy"] = policy.name().into();
     }
     Ok(request)
+}
+
+/// The request of a write of mode steer. Fails if a name cannot be part of a path.
+pub(crate) fn of_steering(write: &SteerWrite) -> Result<Outgoing, WriteError> {
+    let annotate = |key: &str, value: Value| json!({"metadata": {"annotations": {key: value}}});
+    match write {
+        SteerWrite::Choose { claim, choice } => {
+            patch_claim(claim, "", annotate(steer::CHOICE, choice.annotation().into()))
+        }
+        SteerWrite::Touch { claim } => {
+            patch_claim(claim, "", annotate(steer::TOUCHED, text(&claim.version.0)))
+        }
+        SteerWrite::Fence { volume, claim } => {
+            patch_volume(volume, "", annotate(steer::FENCE, text(&steer::fence(claim))))
+        }
+        SteerWrite::Reserve { volume, reservation } => {
+            let mut change = annotate(steer::RESERVED_FOR, reservation.annotation().into());
+            change["spec"]["claimRef"] = json!({
+                "kind": "PersistentVolumeClaim",
+                "apiVersion": "v1",
+                "namespace": *reservation.claim.namespace,
+                "name": *reservation.claim.name,
+            });
+            patch_volume(volume, "", change)
+        }
+        SteerWrite::Release { volume } => {
+            let mut change = annotate(steer::RESERVED_FOR, Value::Null);
+            change["spec"]["claimRef"] = Value::Null;
+            patch_volume(volume, "", change)
+        }
+        SteerWrite::Label { volume, reservation } => {
+            label(volume, &reservation.claim, text(&reservation.uid.0))
+        }
+        SteerWrite::Unlabel { volume, claim } => label(volume, claim, Value::Null),
+        SteerWrite::Forget { volume } => patch_volume(volume, "", annotate(steer::RESERVED_FOR, Value::Null)),
+    }
+}
+
+/// The request that puts the label that steers a claim on a volume, or removes it.
+fn label(volume: &VolumeTarget, claim: &ClaimKey, value: Value) -> Result<Outgoing, WriteError> {
+    let Some(key) = steer::steering_key(claim) else {
+        return Err(WriteError::Invalid(format!("claim {claim} has names that do not fit into a label")));
+    };
+    patch_volume(volume, "", json!({"metadata": {"labels": {key: value}}}))
 }
 
 fn of_action(write: &Write<Template>) -> Result<Outgoing, WriteError> {

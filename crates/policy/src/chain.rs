@@ -4,19 +4,25 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use bindery_core::{Claim, Class, Counted, Lookup, Spread, Stop, Text, Verdict as Told, Volume};
+use bindery_core::{
+    Cell, Claim, Class, ColumnSet, Counted, Lookup, MatchVerdict, Spread, Stop, Text, Volume, VolumeRow,
+};
+use parking_lot::MutexGuard;
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::Skipped;
-use crate::kept::{Context, Kept, Verdict};
+use crate::kept::{Context, Kept, RowKey, Verdict, Verdicts};
 use crate::rounds::{Judging, Rounds, TIME_MAX};
+use crate::row::Shown;
 use crate::view::{claim_view, sentence};
-use crate::{Counts, Matcher, Matches, PolicyFault, ReclaimRule};
+use crate::{Matcher, Matches, PolicyFault, PolicyMetrics, ReclaimRule};
 
 /// The loaded policies, in the order in which they are asked: by [`Policy::order`], then by name.
 pub struct Chain {
     policies: Vec<Policy>,
     reclaimers: Vec<ReclaimRule>,
+    /// See [`Chain::columns`].
+    pub(crate) columns: Arc<ColumnSet>,
     /// See [`Chain::digest`].
     pub(crate) digest: OnceLock<String>,
     /// The longest time of all calls of matchers for one decision, by this clock.
@@ -26,8 +32,7 @@ pub struct Chain {
 
 impl Default for Chain {
     fn default() -> Self {
-        let (policies, reclaimers, digest) = Default::default();
-        Self { policies, reclaimers, digest, time_max: TIME_MAX, clock: Instant::now }
+        Self::new(Vec::new())
     }
 }
 
@@ -53,7 +58,7 @@ pub struct Policy {
     /// What becomes of a claim whose volumes are all rejected.
     pub otherwise: Otherwise,
     /// What it has done since the start of the process.
-    pub counts: Counts,
+    pub metrics: PolicyMetrics,
 }
 
 /// What becomes of a claim when a policy that applies to it fails.
@@ -119,7 +124,7 @@ pub(crate) enum Judgement {
     /// A policy rejects it.
     Rejected(Rejection),
     /// The policy of that place in [`Applied`] has to judge it first.
-    Unjudged(usize),
+    Unjudged(usize, RowKey),
 }
 
 /// A volume that a policy rejects.
@@ -137,7 +142,10 @@ impl Chain {
     /// A chain of these policies.
     pub fn new(mut policies: Vec<Policy>) -> Self {
         policies.sort_by(|a, b| (a.order, &a.name).cmp(&(b.order, &b.name)));
-        Self { policies, ..Self::default() }
+        let columns = policies.iter().flat_map(Policy::columns).cloned().collect();
+        let columns = Arc::new(ColumnSet::new(columns, Default::default()));
+        let (reclaimers, digest) = Default::default();
+        Self { policies, reclaimers, columns, digest, time_max: TIME_MAX, clock: Instant::now }
     }
 
     /// The chain with these reclaimers.
@@ -158,6 +166,11 @@ impl Chain {
     /// The policies that judge volumes for claims, in order.
     pub fn policies(&self) -> &[Policy] {
         &self.policies
+    }
+
+    /// The columns that the policies are shown, for the store to keep.
+    pub fn columns(&self) -> &Arc<ColumnSet> {
+        &self.columns
     }
 
     /// The reclaimers in order.
@@ -197,7 +210,7 @@ impl Chain {
         around: &Surroundings<'_>,
         kept: &Kept,
         rounds: &mut Rounds,
-    ) -> Result<Told, Stop> {
+    ) -> Result<MatchVerdict, Stop> {
         self.narrowed(claim, around, kept, rounds)?.verdict(volume, rounds)
     }
 
@@ -251,9 +264,10 @@ impl Chain {
             let why = match (&policy.matcher, fault) {
                 (Ok(matcher), None) => {
                     let view = claim_view(matcher.metadata(), claim, around);
-                    let (context, counted) =
-                        (kept.context(place, view), policy.spread().map(around.siblings));
-                    asked.push(Asked { place, policy, matcher, context, counted });
+                    let counted = policy.spread().map(around.siblings);
+                    let shown = Shown::new(&self.columns, matcher.metadata(), counted);
+                    let context = kept.context(place, view);
+                    asked.push(Asked { place, policy, matcher, context, shown });
                     continue;
                 }
                 (Err(why), _) => why.clone(),
@@ -262,7 +276,7 @@ impl Chain {
             policy.on_failure.fail(&policy.name, &why)?;
             skipped.push(Skipped { policy: policy.name.clone(), why });
         }
-        Ok(Applied { asked, skipped })
+        Ok(Applied { asked, skipped, columns: &self.columns })
     }
 }
 
@@ -271,6 +285,8 @@ pub(crate) struct Applied<'a> {
     pub(crate) asked: Vec<Asked<'a>>,
     /// Those that have failed, and without which the claim is decided.
     pub(crate) skipped: Vec<Skipped>,
+    /// The columns of rows.
+    pub(crate) columns: &'a Arc<ColumnSet>,
 }
 
 /// A policy that applies to a claim.
@@ -281,8 +297,15 @@ pub(crate) struct Asked<'a> {
     pub(crate) matcher: &'a Arc<dyn Matcher>,
     /// What is kept of its answers for claims like this.
     pub(crate) context: Arc<Context>,
-    /// The volumes of the claim's siblings, where the policy spreads.
-    pub(crate) counted: Option<Counted>,
+    /// What it is shown of volumes.
+    pub(crate) shown: Shown,
+}
+
+impl Asked<'_> {
+    /// The reason for which the requirements reject a volume.
+    pub(crate) fn rejection(&self, row: &VolumeRow<'_>) -> Option<u32> {
+        self.context.narrowing()?.rejection_of(row.capacity, |column| self.shown.value(column, row))
+    }
 }
 
 impl Applied<'_> {
@@ -291,14 +314,10 @@ impl Applied<'_> {
         self.asked.iter().filter(|asked| asked.context.narrowing().is_none())
     }
 
-    /// Whether a policy scores rows.
-    pub(crate) fn scores(&self) -> bool {
-        self.scoring().next().is_some()
-    }
-
-    /// The most candidates that are scored.
-    pub(crate) fn max_candidates(&self) -> usize {
-        self.scoring().map(|asked| asked.policy.max_candidates).min().unwrap_or(usize::MAX)
+    /// The policy that scores the fewest candidates, and how many.
+    pub(crate) fn scores_fewest(&self) -> Option<(&Text, usize)> {
+        let limits = self.scoring().map(|asked| (&asked.policy.name, asked.policy.max_candidates));
+        limits.min_by_key(|(_, max)| *max)
     }
 
     fn scoring(&self) -> impl Iterator<Item = &Asked<'_>> {
@@ -320,26 +339,27 @@ impl Applied<'_> {
             .any(|asked| asked.place == rejection.policy && asked.policy.otherwise == Otherwise::Wait)
     }
 
+    /// The kept verdicts of each policy, for [`Self::judgement`].
+    pub(crate) fn kept(&self) -> Vec<MutexGuard<'_, Verdicts>> {
+        self.asked.iter().map(|asked| asked.context.verdicts()).collect()
+    }
+
     /// What the policies say about a volume. First all requirements, then judgements in the order of the
     /// chain; a policy judges only what those before it allow.
-    pub(crate) fn judgement(&self, volume: &Volume) -> Judgement {
+    pub(crate) fn judgement(&self, kept: &[MutexGuard<'_, Verdicts>], row: &VolumeRow<'_>) -> Judgement {
         for asked in &self.asked {
-            let narrowing = asked.context.narrowing();
-            if let Some(reason) =
-                narrowing.and_then(|narrowing| narrowing.rejection(asked.matcher.metadata(), volume))
-            {
+            if let Some(reason) = asked.rejection(row) {
                 return Judgement::Rejected(Rejection { policy: asked.place, reason, judged: false });
             }
         }
         let mut score = 0;
         for (at, asked) in self.asked.iter().enumerate() {
-            match asked.context.narrowing() {
-                None => return Judgement::Unjudged(at),
-                Some(narrowing) if !narrowing.judge => continue,
-                Some(_) => {}
+            if asked.context.narrowing().is_some_and(|narrowing| !narrowing.judge) {
+                continue;
             }
-            match asked.context.verdict(asked.matcher.metadata(), volume, asked.count(volume)) {
-                None => return Judgement::Unjudged(at),
+            let key = asked.shown.key(row);
+            match kept[at].get(&key).copied() {
+                None => return Judgement::Unjudged(at, key),
                 Some(Verdict::Rejected(reason)) => {
                     return Judgement::Rejected(Rejection { policy: asked.place, reason, judged: true });
                 }
@@ -352,24 +372,27 @@ impl Applied<'_> {
 
 impl Applied<'_> {
     /// What an engine is told about a volume that the claim names, or whose choice the guard checks.
-    pub(crate) fn verdict(&self, volume: &Volume, rounds: &mut Rounds) -> Result<Told, Stop> {
-        match self.judgement(volume) {
-            Judgement::Allowed(_) => Ok(Told::Allowed),
+    pub(crate) fn verdict(&self, volume: &Volume, rounds: &mut Rounds) -> Result<MatchVerdict, Stop> {
+        let cells: Vec<Cell> = self.columns.cells(volume).collect();
+        let row = VolumeRow::new(volume, &cells);
+        let judgement = self.judgement(&self.kept(), &row);
+        match judgement {
+            Judgement::Allowed(_) => Ok(MatchVerdict::Allowed),
             Judgement::Rejected(rejection) => Ok(self.told(&rejection, volume)),
-            Judgement::Unjudged(at) => {
+            Judgement::Unjudged(at, key) => {
                 let mut judging = Judging::new(self, 1);
-                judging.add(at, &Arc::new(volume.clone()));
+                judging.add(at, key, &row);
                 Err(rounds.stop(judging.into_work()))
             }
         }
     }
 
-    fn told(&self, rejection: &Rejection, volume: &Volume) -> Told {
+    fn told(&self, rejection: &Rejection, volume: &Volume) -> MatchVerdict {
         let by = self.asked.iter().find(|asked| asked.place == rejection.policy);
         let (policy, reason) = by.map_or_else(Default::default, |asked| {
             let metadata = asked.matcher.metadata();
             (asked.policy.name.clone(), sentence(metadata, rejection.reason, &asked.context.view, volume))
         });
-        Told::Rejected { policy, reason }
+        MatchVerdict::Rejected { policy, reason }
     }
 }

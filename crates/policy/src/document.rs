@@ -9,7 +9,7 @@ use bindery_core::{
 use serde::Deserialize;
 
 use crate::{
-    Allowed, Counts, Matcher, Matches, OnFailure, Otherwise, Policy, ReclaimRule, Reclaimer, is_name,
+    Allowed, Matcher, Matches, OnFailure, Otherwise, Policy, PolicyMetrics, ReclaimRule, Reclaimer, is_name,
 };
 
 /// `apiVersion` of policy documents.
@@ -199,7 +199,7 @@ impl MatchPolicy {
             max_candidates: spec.max_candidates as usize,
             on_failure: spec.on_failure,
             otherwise: spec.otherwise,
-            counts: Counts::default(),
+            metrics: PolicyMetrics::default(),
         }
     }
 }
@@ -226,7 +226,7 @@ impl ReclaimPolicy {
             settings: serde_json::Value::Object(spec.settings.clone()).to_string(),
             allow: spec.allow.clone(),
             on_failure: spec.on_failure,
-            counts: Counts::default(),
+            metrics: PolicyMetrics::default(),
         }
     }
 }

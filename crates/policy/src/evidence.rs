@@ -5,13 +5,14 @@
 
 use std::sync::Arc;
 
-use bindery_core::{ClaimFact, Counted, Spread, Text, Volume, VolumeFact};
+use bindery_core::{Cell, ClaimFact, Spread, Text, Volume, VolumeFact, VolumeRow};
 use serde::{Deserialize, Serialize};
 
 use crate::chain::{Applied, Asked, Rejection};
 use crate::kept::{Context, Verdict};
+use crate::row::Shown;
 use crate::view::candidates;
-use crate::{Candidates, Chain, ClaimView, Judged, Metadata, Narrowing, Policy, Released};
+use crate::{Candidates, Chain, ClaimView, Judged, Metadata, Narrowing, Policy, Released, Unscored};
 
 /// The most volumes whose verdicts are written down for one decision: as many as are scored by default.
 const VOLUMES_MAX: usize = 4_096;
@@ -29,6 +30,8 @@ pub struct PolicyEvidence {
     pub matchers: Vec<MatcherEvidence>,
     /// Number of volumes that were judged too, and are not among [`MatcherEvidence::volumes`].
     pub volumes_left_out: usize,
+    /// Set if there were more candidates than are scored.
+    pub unscored: Option<Unscored>,
     /// What reclaimers have said about the volume, in order.
     pub reclaimers: Vec<ReclaimerEvidence>,
     /// The policies that apply and were not asked.
@@ -101,6 +104,7 @@ pub struct Basis {
     volumes: Vec<Arc<Volume>>,
     /// Number of all of them.
     judged: usize,
+    pub(crate) unscored: Option<Unscored>,
     /// The place of a reclaimer, the name of the volume, what was shown, and the answer.
     pub(crate) reclaimed: Vec<(usize, Text, Released, Judged)>,
     pub(crate) skipped: Vec<Skipped>,
@@ -111,7 +115,7 @@ struct Told {
     /// The place of its policy in the chain.
     place: usize,
     context: Arc<Context>,
-    counted: Option<Counted>,
+    shown: Shown,
 }
 
 /// Volumes that a scan has seen rejected by policies that judge them.
@@ -156,11 +160,11 @@ impl Basis {
             }
         }
         let told = |asked: &Asked<'_>| {
-            let (context, counted) = (Arc::clone(&asked.context), asked.counted.clone());
-            Told { place: asked.place, context, counted }
+            let (context, shown) = (Arc::clone(&asked.context), asked.shown.clone());
+            Told { place: asked.place, context, shown }
         };
         let matchers = applied.asked.iter().map(told).collect();
-        Self { matchers, volumes, judged, reclaimed: Vec::new(), skipped }
+        Self { matchers, volumes, judged, skipped, ..Self::default() }
     }
 
     /// Whether no policy applies.
@@ -181,8 +185,9 @@ impl Basis {
             if bytes > BYTES_MAX {
                 break;
             }
+            let cells: Vec<Cell> = chain.columns.cells(volume).collect();
             for rows in &mut judged {
-                let added = rows.add(volume);
+                let added = rows.add(volume, &VolumeRow::new(volume, &cells));
                 bytes += added.map_or(0, |(_, bytes)| bytes);
                 // Later policies judge only what earlier ones allow.
                 if matches!(added, Some((Verdict::Rejected(_), _))) {
@@ -203,6 +208,7 @@ impl Basis {
             chain: chain.digest().to_owned(),
             matchers: judged.into_iter().map(JudgedRows::into_evidence).collect(),
             volumes_left_out: self.judged - written,
+            unscored: self.unscored.clone(),
             reclaimers: reclaimers.collect(),
             skipped: self.skipped.clone(),
         }
@@ -252,17 +258,17 @@ impl<'a> JudgedRows<'a> {
     }
 
     /// Adds a volume if the matcher has judged it; returns the verdict, and about how many bytes it takes.
-    fn add(&mut self, volume: &Arc<Volume>) -> Option<(Verdict, usize)> {
+    fn add(&mut self, volume: &Arc<Volume>, row: &VolumeRow<'_>) -> Option<(Verdict, usize)> {
         if !self.narrowing.judge {
             return None;
         }
-        let count = self.told.counted.as_ref().map(|counted| counted.count(volume));
-        let verdict = self.told.context.verdict(self.metadata, volume, count)?;
+        let Told { context, shown, .. } = self.told;
+        let verdict = context.verdict(shown.key(row))?;
         self.volumes.push(Arc::clone(volume));
-        self.spread.extend(count);
+        self.spread.extend(shown.count(row));
         self.verdicts.push(verdict);
-        let columns = self.metadata.columns.iter().filter_map(|fact| volume.fact(fact));
-        let texts: usize = columns.map(|value| value.len()).sum();
+        let texts: usize =
+            shown.cells(row).filter_map(|cell| cell.value.as_ref()).map(|value| value.len()).sum();
         Some((verdict, ROW_BYTES + volume.name.len() + texts))
     }
 

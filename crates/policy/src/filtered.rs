@@ -7,16 +7,16 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bindery_core::{
-    AccessModes, Answer, Claim, Cluster, Handle, Lookup, NEAREST_MAX, Narrowed, Page, Quantity, Query,
-    Question, Reason, Slot, Stop, Tally, Text, Verdict, Volume, VolumeIndex,
+    AccessModes, Answer, Cell, Claim, Cluster, Handle, Lookup, MatchVerdict, NEAREST_MAX, Narrowed, Page,
+    Quantity, Query, Question, Reason, Scanned, Slot, Stop, Tally, Text, Volume, VolumeIndex, VolumeRow,
 };
 
 use crate::chain::{Applied, Judgement};
 use crate::evidence::Rejects;
-use crate::rejections::Counted;
+use crate::rejections::JudgementCounts;
 use crate::rounds::{Judging, Rounds};
 use crate::spread::{Rejected, Rests};
-use crate::{Basis, Chain, Kept, Rejections, Surroundings, Waits};
+use crate::{Basis, Chain, Kept, Rejections, Surroundings, Unscored, Waits};
 
 /// Stands between the store and the recorder of a decision about a claim.
 ///
@@ -32,14 +32,45 @@ pub struct Filtered<'a> {
     lists: BTreeMap<AccessModes, List>,
     /// The volumes that the engine has read by name, as it was told them last.
     told: BTreeMap<Text, Arc<Volume>>,
-    /// The judgements about all candidates of an access-mode set, where the engine has asked for so many.
-    counted: BTreeMap<AccessModes, Counted>,
+    /// Set if more candidates were found than are scored.
+    unscored: Option<Unscored>,
     /// What policies that spread have rejected.
     rejected: Rejected,
-    /// What policies that judge have rejected, by the last scan of each access-mode set.
-    rejects: BTreeMap<AccessModes, Rejects>,
+    /// The last scan of each access-mode set.
+    scans: BTreeMap<AccessModes, Scan>,
     /// The volumes that the engine has asked for a verdict about.
     named: BTreeMap<Text, Arc<Volume>>,
+    /// Whether all candidates are wanted, and not the first ones.
+    wants_all: bool,
+}
+
+/// A volume, with the score that the policies give it.
+pub type Scored = (Arc<Volume>, u32);
+
+/// The volumes that a claim may newly get, with their scores: highest first within each access-mode set. The
+/// order of the sets is upstream's. Rejected volumes are left out.
+///
+/// # Errors
+///
+/// A matcher has to be asked first ([`Stop::Judge`]), or a policy does not answer and the claim waits for it.
+pub fn allowed(
+    index: &mut dyn VolumeIndex,
+    claim: &Claim,
+    chain: &Chain,
+    kept: &Kept,
+    rounds: &mut Rounds,
+) -> Result<(Vec<Scored>, Rests), Stop> {
+    let mut filtered = Filtered::over(index, claim, chain, kept, rounds);
+    filtered.wants_all = true;
+    filtered.narrowed()?;
+    let mut allowed = Vec::new();
+    for access_set in (filtered.index as &mut dyn Cluster).access_sets(claim.access_set())? {
+        let mut list = List::default();
+        filtered.fill(&Query::of_claim(claim, access_set), &mut list)?;
+        let rows = list.rows.into_iter().filter(|row| row.slot != Slot::Withheld);
+        allowed.extend(rows.map(|row| (row.volume, row.score)));
+    }
+    Ok((allowed, filtered.into_rests()))
 }
 
 /// The candidates of one access-mode set.
@@ -50,16 +81,42 @@ struct List {
     is_complete: bool,
 }
 
+/// What a scan of the candidates of one access-mode set has seen.
+#[derive(Default)]
+struct Scan {
+    /// The query, where the scan has seen all volumes that meet it.
+    all_of: Option<Query>,
+    /// Whether the engine has asked for so many.
+    is_asked_for: bool,
+    counts: JudgementCounts,
+    rejects: Rejects,
+    /// Capacities and names of the first volumes that are rejected.
+    nearest: Vec<(Quantity, Text)>,
+}
+
+impl Scan {
+    fn add(&mut self, judgement: &Judgement, volume: &Arc<Volume>) {
+        self.counts.add(judgement);
+        if let Judgement::Rejected(by) = judgement {
+            self.rejects.add(by, volume);
+            if self.nearest.len() < NEAREST_MAX {
+                self.nearest.push((volume.capacity.unwrap_or_default(), volume.name.clone()));
+            }
+        }
+    }
+}
+
 struct Row {
     volume: Arc<Volume>,
+    score: u32,
     slot: Slot,
     /// Set when the engine is told of the row.
     handle: Option<Handle>,
 }
 
 impl Row {
-    fn new(volume: &Arc<Volume>, slot: Slot) -> Self {
-        Self { volume: Arc::clone(volume), slot, handle: None }
+    fn new(volume: &Arc<Volume>, slot: Slot, score: u32) -> Self {
+        Self { volume: Arc::clone(volume), score, slot, handle: None }
     }
 }
 
@@ -72,19 +129,51 @@ impl<'a> Filtered<'a> {
         kept: &Kept,
         rounds: &'a mut Rounds,
     ) -> Option<Self> {
+        let filtered = Self::over(index, claim, chain, kept, rounds);
+        (!filtered.is_unpoliced() || !filtered.applied.skipped.is_empty()).then_some(filtered)
+    }
+
+    fn over(
+        index: &'a mut dyn VolumeIndex,
+        claim: &'a Claim,
+        chain: &'a Chain,
+        kept: &Kept,
+        rounds: &'a mut Rounds,
+    ) -> Self {
         let around = Surroundings {
             namespace: index.namespace_labels(&claim.key.namespace),
             class: index.class_of(claim.class_or_empty()),
             siblings: &|spread| index.siblings(claim, spread),
         };
         let (applied, waits) = match chain.applied(claim, &around, kept, &rounds.failed) {
-            Ok(applied) if applied.asked.is_empty() && applied.skipped.is_empty() => return None,
             Ok(applied) => (applied, None),
-            Err(waits) => (Applied { asked: Vec::new(), skipped: Vec::new() }, Some(waits)),
+            Err(waits) => {
+                let (asked, skipped) = Default::default();
+                (Applied { asked, skipped, columns: chain.columns() }, Some(waits))
+            }
         };
-        let (lists, told, rejects, named) = Default::default();
-        let (counted, rejected) = (BTreeMap::new(), Rejected::new());
-        Some(Self { index, claim, applied, waits, rounds, lists, told, counted, rejected, rejects, named })
+        let (lists, told, scans, named, unscored) = Default::default();
+        let rejected = Rejected::new();
+        let wants_all = false;
+        Self {
+            index,
+            claim,
+            applied,
+            waits,
+            rounds,
+            lists,
+            told,
+            unscored,
+            rejected,
+            scans,
+            named,
+            wants_all,
+        }
+    }
+
+    /// Whether no policy is asked.
+    fn is_unpoliced(&self) -> bool {
+        self.applied.asked.is_empty() && self.waits.is_none()
     }
 
     /// What the policies have said, as far as the answers rest on it.
@@ -92,7 +181,10 @@ impl<'a> Filtered<'a> {
         let rows = self.lists.values().flat_map(|list| &list.rows);
         let allowed = rows.filter(|row| row.slot != Slot::Withheld).map(|row| &row.volume);
         let allowed = allowed.filter(|volume| !self.named.contains_key(&volume.name));
-        Basis::of_claim(&self.applied, self.named.values().chain(allowed), self.rejects.values())
+        let first = self.named.values().chain(allowed);
+        let mut basis = Basis::of_claim(&self.applied, first, self.scans.values().map(|scan| &scan.rejects));
+        basis.unscored = self.unscored.clone();
+        basis
     }
 
     /// Has every policy narrow before it is known which volumes the claim may newly get, and whether there is
@@ -117,7 +209,13 @@ impl<'a> Filtered<'a> {
     /// How many volumes the policies reject. `None` if that is none, or if the engine has asked neither for
     /// tallies nor for all candidates of a claim that rejected volumes hold back.
     pub fn rejections(&self) -> Option<Rejections> {
-        Counted::sum(self.counted.values(), &self.applied)
+        let scans = self.scans.values().filter(|scan| scan.is_asked_for);
+        JudgementCounts::sum(scans.map(|scan| &scan.counts), &self.applied)
+    }
+
+    /// The policy that scores fewer candidates than there are.
+    pub fn unscored(&self) -> Option<Unscored> {
+        self.unscored.clone()
     }
 
     fn has_reserved(&mut self) -> Result<bool, Stop> {
@@ -144,7 +242,7 @@ impl<'a> Filtered<'a> {
             self.fill(query, &mut list)?;
         }
         let mut page = Page::default();
-        for Row { volume, slot, handle } in list.rows.iter_mut().skip(from).take(limit as usize) {
+        for Row { volume, slot, handle, .. } in list.rows.iter_mut().skip(from).take(limit as usize) {
             let capacity = volume.capacity.unwrap_or_default();
             *handle = self.index.handle(&volume.name);
             page.handles.extend(*handle);
@@ -160,33 +258,39 @@ impl<'a> Filtered<'a> {
     /// Adds candidates: all of them where a policy scores, else up to the next one that can be taken.
     fn fill(&mut self, query: &Query, list: &mut List) -> Result<(), Stop> {
         let (applied, rejected) = (&self.applied, &mut self.rejected);
-        let (scores, waits, rows_max) = (applied.scores(), applied.waits(), applied.max_candidates());
+        let (fewest, waits) = (applied.scores_fewest(), applied.waits());
         let (known, mut found, mut is_complete) = (list.rows.len(), Vec::new(), true);
+        let wants_all = self.wants_all;
         let mut judging = Judging::new(applied, self.rounds.batch());
-        let (mut withheld, mut counted, mut rejects) = (Vec::new(), Counted::default(), Rejects::default());
+        let (mut withheld, mut scan) = (Vec::new(), Scan::default());
         // Where rejected volumes hold the claim back, they are looked at too.
-        let narrowed = if waits { query.clone() } else { applied.narrowed(query) };
+        let requirements = if waits { Vec::new() } else { applied.requirements().collect() };
         let at_most = applied.at_most().filter(|_| !waits);
-        self.index.scan(&narrowed, &mut |volume, slot| {
-            if at_most.is_some_and(|most| volume.capacity.unwrap_or_default() > most) {
+        let (kept, mut is_whole) = (applied.kept(), requirements.is_empty());
+        self.index.scan(query, &requirements, applied.columns, &mut |Scanned { volume, row, slot }| {
+            if at_most.is_some_and(|most| row.capacity > most) {
+                is_whole = false;
                 return ControlFlow::Break(());
             }
-            let judgement = applied.judgement(volume);
-            counted.add(&judgement);
+            if let Some((policy, max)) = fewest.filter(|(_, max)| found.len() >= *max) {
+                self.unscored = Some(Unscored { policy: policy.clone(), max });
+                is_whole = false;
+                return ControlFlow::Break(());
+            }
+            let judgement = applied.judgement(&kept, &row);
+            scan.add(&judgement, volume);
             match judgement {
                 Judgement::Rejected(by) => {
-                    applied.remember(&by, volume, rejected);
-                    rejects.add(&by, volume);
+                    applied.remember(&by, &row, rejected);
                     if applied.holds_back(&by) && withheld.len() < NEAREST_MAX {
-                        withheld.push(Row::new(volume, Slot::Withheld));
+                        withheld.push(Row::new(volume, Slot::Withheld, 0));
                     }
                 }
-                Judgement::Unjudged(policy) => judging.add(policy, volume),
+                Judgement::Unjudged(policy, key) => judging.add(policy, key, &row),
                 Judgement::Allowed(score) => {
-                    found.push((Reverse(score), Row::new(volume, slot)));
-                    let is_next = !scores && slot == Slot::Free && found.len() > known;
-                    if is_next || (scores && found.len() >= rows_max) {
-                        is_complete = scores;
+                    found.push(Row::new(volume, slot, score));
+                    if fewest.is_none() && !wants_all && slot == Slot::Free && found.len() > known {
+                        is_complete = false;
                         return ControlFlow::Break(());
                     }
                 }
@@ -197,16 +301,18 @@ impl<'a> Filtered<'a> {
             let work = judging.into_work();
             return Err(self.rounds.stop(work));
         }
-        self.rejects.insert(query.access_set, rejects);
+        scan.all_of = (is_whole && is_complete).then(|| query.clone());
+        let known = self.scans.entry(query.access_set).or_default();
+        if known.all_of.as_ref() != Some(query) {
+            *known = scan;
+        }
+        known.is_asked_for |= is_complete && waits;
         // Stable: candidates of equal scores stay in ascending (capacity, name).
-        found.sort_by_key(|(score, _)| *score);
-        list.rows = found.into_iter().map(|(_, row)| row).collect();
+        found.sort_by_key(|row| Reverse(row.score));
+        list.rows = found;
         list.is_complete = is_complete;
         if is_complete {
             list.rows.extend(withheld);
-        }
-        if is_complete && waits {
-            self.counted.insert(query.access_set, counted);
         }
         Ok(())
     }
@@ -214,41 +320,47 @@ impl<'a> Filtered<'a> {
     /// The tallies of the index, and one of the volumes that policies reject.
     fn tallies(&mut self, query: Query) -> Result<Vec<Tally>, Stop> {
         self.narrowed()?;
-        let mut rejected: Vec<(Quantity, Text)> = Vec::new();
+        let (mut count, mut nearest) = (0, Vec::new());
         for access_set in (self.index as &mut dyn Cluster).access_sets(query.access_set)? {
-            let applied = &self.applied;
-            let (mut counted, mut rejects) = (Counted::default(), Rejects::default());
-            self.index.scan(&Query { access_set, ..query.clone() }, &mut |volume, _| {
-                let judgement = applied.judgement(volume);
-                counted.add(&judgement);
-                if let Judgement::Rejected(by) = judgement {
-                    rejects.add(&by, volume);
-                    rejected.push((volume.capacity.unwrap_or_default(), volume.name.clone()));
-                }
-                ControlFlow::Continue(())
-            });
-            self.counted.insert(access_set, counted);
-            self.rejects.insert(access_set, rejects);
+            let query = Query { access_set, ..query.clone() };
+            let known = self.scans.remove(&access_set).filter(|scan| scan.all_of.as_ref() == Some(&query));
+            let mut scan = known.unwrap_or_else(|| self.scan_all(query));
+            scan.is_asked_for = true;
+            count += scan.counts.rejected();
+            nearest.extend(scan.nearest.iter().cloned());
+            self.scans.insert(access_set, scan);
         }
         let mut tallies = (self.index as &mut dyn Cluster).tallies(query)?;
-        if !rejected.is_empty() {
-            rejected.sort_unstable();
-            let count = u32::try_from(rejected.len()).unwrap_or(u32::MAX);
-            let nearest = rejected.into_iter().take(NEAREST_MAX).map(|(_, name)| name).collect();
+        if count > 0 {
+            nearest.sort_unstable();
+            let nearest = nearest.into_iter().take(NEAREST_MAX).map(|(_, name)| name).collect();
             tallies.push(Tally { reason: Reason::Rejected, count, nearest });
         }
         Ok(tallies)
     }
 
+    fn scan_all(&mut self, query: Query) -> Scan {
+        let (applied, mut scan) = (&self.applied, Scan::default());
+        let kept = applied.kept();
+        self.index.scan(&query, &[], applied.columns, &mut |Scanned { volume, row, .. }| {
+            scan.add(&applied.judgement(&kept, &row), volume);
+            ControlFlow::Continue(())
+        });
+        Scan { all_of: Some(query), ..scan }
+    }
+
     /// What the policies say about a volume that the claim names, as the engine has read it.
-    fn verdict(&mut self, volume: &Text) -> Result<Verdict, Stop> {
+    fn verdict(&mut self, volume: &Text) -> Result<MatchVerdict, Stop> {
         self.narrowed()?;
         let Some(volume) = self.told.get(volume) else {
             return Err(Stop::Nonsense("a verdict about a volume that was not read before"));
         };
         self.named.insert(volume.name.clone(), Arc::clone(volume));
-        if let Judgement::Rejected(by) = self.applied.judgement(volume) {
-            self.applied.remember(&by, volume, &mut self.rejected);
+        let cells: Vec<Cell> = self.applied.columns.cells(volume).collect();
+        let row = VolumeRow::new(volume, &cells);
+        let judgement = self.applied.judgement(&self.applied.kept(), &row);
+        if let Judgement::Rejected(by) = judgement {
+            self.applied.remember(&by, &row, &mut self.rejected);
         }
         self.applied.verdict(volume, self.rounds)
     }
@@ -257,7 +369,7 @@ impl<'a> Filtered<'a> {
 impl Cluster for Filtered<'_> {
     fn ask(&mut self, question: Question) -> Result<Answer, Stop> {
         // Every policy of the claim was skipped.
-        if self.applied.asked.is_empty() && self.waits.is_none() {
+        if self.is_unpoliced() {
             return self.index.ask(question);
         }
         match question {

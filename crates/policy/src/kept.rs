@@ -2,15 +2,15 @@
 //! the matcher reads.
 
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, OnceLock};
 
-use bindery_core::{Text, Volume};
+use bindery_core::{Quantity, Text};
 use lru::LruCache;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
-use crate::{ClaimView, Metadata, Narrowing};
+use crate::{ClaimView, Narrowing};
 
 /// Bytes of kept answers by default.
 const BYTES_DEFAULT: usize = 64 << 20;
@@ -24,28 +24,27 @@ const CONTEXT_BYTES: usize = 512;
 pub enum Verdict {
     /// It may be taken: its score, 0 where the matcher does not score.
     Allowed(u32),
-    /// It may not: the reason's place in [`Metadata::reasons`].
+    /// It may not: the reason's place in [`crate::Metadata::reasons`].
     Rejected(u32),
 }
 
-/// Narrowings and verdicts of one [`crate::Chain`]. A verdict is found again by the policy, the claim as the
-/// policy sees it, the volume's UID, capacity and columns, and the number of siblings' volumes. If there are
-/// too many, those of the claims that were asked about the longest time ago are forgotten.
+/// Narrowings and verdicts of one [`crate::Chain`]. A verdict is found again by the policy, and the claim and
+/// the volume as the policy sees them. If there are too many, those of the claims that were asked about the
+/// longest time ago are forgotten.
 pub struct Kept {
     inner: Mutex<Inner>,
     bytes_max: usize,
-    hashers: [RandomState; 2],
 }
 
 struct Inner {
-    contexts: LruCache<ContextKey, Counted>,
+    contexts: LruCache<ContextKey, KeptContext>,
     bytes: usize,
     /// Verdicts by policy.
     verdicts: BTreeMap<usize, usize>,
 }
 
 /// What is kept of a context, as far as it is counted.
-struct Counted {
+struct KeptContext {
     context: Arc<Context>,
     verdicts: usize,
 }
@@ -63,9 +62,29 @@ struct ContextKey {
 pub(crate) struct Context {
     pub(crate) view: ClaimView,
     narrowing: OnceLock<Narrowing>,
-    verdicts: Mutex<HashMap<u128, Verdict>>,
-    hashers: [RandomState; 2],
+    verdicts: Mutex<Verdicts>,
 }
+
+/// Verdicts by what was shown.
+pub(crate) type Verdicts = HashMap<RowKey, Verdict, RowHash>;
+
+/// Hashes row keys by a secret odd factor, so users cannot choose capacities whose keys collide in a map.
+#[derive(Clone, Copy)]
+pub(crate) struct RowHash {
+    factor: u128,
+}
+
+pub(crate) struct RowHasher {
+    factor: u128,
+    hash: u64,
+}
+
+/// Names what a matcher is shown of a volume: its capacity, the hashes of its columns, and the number of
+/// siblings' volumes. The matcher sees nothing else, so volumes with equal keys get one verdict. The hashes
+/// have random keys ([`bindery_core::ColumnSet`]), so users cannot create two volumes with the same key that
+/// differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RowKey(u128);
 
 impl Default for Kept {
     fn default() -> Self {
@@ -77,7 +96,7 @@ impl Kept {
     /// Keeps about this number of bytes.
     pub fn new(bytes_max: usize) -> Self {
         let inner = Inner { contexts: LruCache::unbounded(), bytes: 0, verdicts: BTreeMap::new() };
-        Self { inner: Mutex::new(inner), bytes_max, hashers: [RandomState::new(), RandomState::new()] }
+        Self { inner: Mutex::new(inner), bytes_max }
     }
 
     /// Number of verdicts that are kept, by the policy's place in the chain.
@@ -93,9 +112,8 @@ impl Kept {
         let key = ContextKey::new(policy, &view);
         let counted = contexts.get_or_insert(key.clone(), || {
             *bytes += key.bytes();
-            let hashers = self.hashers.clone();
             let (narrowing, verdicts) = (OnceLock::new(), Mutex::default());
-            Counted { context: Arc::new(Context { view, narrowing, verdicts, hashers }), verdicts: 0 }
+            KeptContext { context: Arc::new(Context { view, narrowing, verdicts }), verdicts: 0 }
         });
         Arc::clone(&counted.context)
     }
@@ -150,40 +168,65 @@ impl Context {
         _ = self.narrowing.set(narrowing);
     }
 
-    pub(crate) fn verdict(
-        &self,
-        metadata: &Metadata,
-        volume: &Volume,
-        count: Option<u32>,
-    ) -> Option<Verdict> {
-        self.verdicts.lock().get(&self.row(metadata, volume, count)).copied()
+    /// The verdicts. While they are locked, no other decision keeps or reads verdicts about claims like this.
+    pub(crate) fn verdicts(&self) -> MutexGuard<'_, Verdicts> {
+        self.verdicts.lock()
     }
 
-    /// Keeps the verdicts about volumes; `spread` has the number of siblings' volumes for each, if the policy
-    /// spreads. Returns how many were not kept before.
-    pub(crate) fn keep(
-        &self,
-        metadata: &Metadata,
-        volumes: &[Arc<Volume>],
-        spread: &[u32],
-        verdicts: Vec<Verdict>,
-    ) -> usize {
-        let row = |(at, volume): (usize, &Arc<Volume>)| self.row(metadata, volume, spread.get(at).copied());
-        let rows: Vec<u128> = volumes.iter().enumerate().map(row).collect();
+    pub(crate) fn verdict(&self, row: RowKey) -> Option<Verdict> {
+        self.verdicts().get(&row).copied()
+    }
+
+    /// Keeps verdicts. Returns how many were not kept before.
+    pub(crate) fn keep(&self, rows: &[RowKey], verdicts: Vec<Verdict>) -> usize {
         let mut kept = self.verdicts.lock();
         let before = kept.len();
-        kept.extend(rows.into_iter().zip(verdicts));
+        kept.extend(rows.iter().copied().zip(verdicts));
         kept.len() - before
     }
+}
 
-    /// The key of a verdict: two hashes of everything that the verdict depends on. The hashes have random
-    /// keys, so users cannot create two volumes with the same key.
-    fn row(&self, metadata: &Metadata, volume: &Volume, count: Option<u32>) -> u128 {
-        let capacity = volume.capacity.unwrap_or_default();
-        let columns: Vec<Option<Text>> = metadata.columns.iter().map(|fact| volume.fact(fact)).collect();
-        let row = (&volume.uid, capacity.whole, capacity.nanos, &columns, count);
-        let hash = |hasher: &RandomState| u128::from(hasher.hash_one(row));
-        let [first, second] = &self.hashers;
-        hash(first) << 64 | hash(second)
+impl RowKey {
+    /// Rows that differ in capacity or number alone have keys that differ. A column that differs changes the
+    /// key by a number that no user can foresee, times a power of two that tells the columns apart.
+    pub(crate) fn new(capacity: Quantity, count: Option<u32>, columns: impl Iterator<Item = u128>) -> Self {
+        let columns = columns.fold(0_u128, |key, hash| (key << 1).wrapping_add(hash));
+        let rest = u128::from(capacity.whole) << 64
+            | u128::from(capacity.nanos) << 32
+            | u128::from(count.unwrap_or_default());
+        Self(columns.wrapping_add(rest))
+    }
+}
+
+impl Default for RowHash {
+    fn default() -> Self {
+        let [high, low] = [0, 1].map(|half: u8| u128::from(RandomState::new().hash_one(half)));
+        Self { factor: high << 64 | low | 1 }
+    }
+}
+
+impl BuildHasher for RowHash {
+    type Hasher = RowHasher;
+
+    fn build_hasher(&self) -> RowHasher {
+        RowHasher { factor: self.factor, hash: 0 }
+    }
+}
+
+impl Hasher for RowHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u128(u128::from(*byte)));
+    }
+
+    /// The upper bits of a product depend on all bits of its factors, but the map uses the lower ones too: a
+    /// second product spreads them.
+    fn write_u128(&mut self, key: u128) {
+        let upper = key.wrapping_add(u128::from(self.hash)).wrapping_mul(self.factor) >> 64;
+        let spread = upper * (self.factor >> 64);
+        self.hash = (spread >> 64 ^ spread) as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.hash
     }
 }

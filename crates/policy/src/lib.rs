@@ -9,7 +9,6 @@
 //! noted on the volume while the claim is bound ([`FormerClaim`]).
 
 mod chain;
-mod counts;
 mod digest;
 mod document;
 mod evidence;
@@ -19,24 +18,25 @@ mod kept;
 mod matcher;
 mod matches;
 mod metadata;
+mod metrics;
 mod reclaim;
 mod rejections;
 mod replay;
 mod required;
 mod rounds;
+mod row;
 mod said;
 mod settings;
 mod spread;
 mod view;
 
 pub use chain::{Chain, OnFailure, Otherwise, Policy, Surroundings, Waits};
-pub use counts::{Activity, Counts, FaultCause};
 pub use document::{
     API_VERSION, LabelSelector, MATCH_POLICY, MatchClaims, MatchExpression, MatchPolicy, MatchPolicySpec,
     ObjectMeta, RECLAIM_POLICY, ReclaimPolicy, ReclaimPolicySpec,
 };
 pub use evidence::{AskedPolicy, Basis, MatcherEvidence, PolicyEvidence, ReclaimerEvidence, Skipped};
-pub use filtered::Filtered;
+pub use filtered::{Filtered, Scored, allowed};
 pub use former_claim::FormerClaim;
 pub use kept::{Kept, Verdict};
 pub use matcher::{
@@ -44,8 +44,9 @@ pub use matcher::{
 };
 pub use matches::Matches;
 pub use metadata::{Metadata, Reason, is_name};
+pub use metrics::{Activity, FaultCause, PolicyMetrics};
 pub use reclaim::{Allowed, Judged, ReclaimRule, Reclaimed, Reclaimer, Reclaims, Released, Wish, shown};
-pub use rejections::Rejections;
+pub use rejections::{Rejections, Unscored};
 pub use replay::{AskedAgain, PolicyDifference};
 pub use rounds::Rounds;
 pub use said::{Said, Says};

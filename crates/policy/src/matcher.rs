@@ -112,13 +112,21 @@ impl Candidates {
 impl Narrowing {
     /// Why it rejects a volume: the reason's place in [`Metadata::reasons`].
     pub fn rejection(&self, metadata: &Metadata, volume: &Volume) -> Option<u32> {
-        let columns = &metadata.columns;
+        let value = |column: u32| volume.fact(metadata.columns.get(column as usize)?);
+        self.rejection_of(volume.capacity.unwrap_or_default(), value)
+    }
+
+    /// Why it rejects a volume with this capacity and these values of the declared columns.
+    pub(crate) fn rejection_of<T: AsRef<str>>(
+        &self,
+        capacity: Quantity,
+        value: impl Fn(u32) -> Option<T>,
+    ) -> Option<u32> {
         let unmet = self.requirements.iter().find(|needed| {
-            let value = columns.get(needed.column as usize).and_then(|fact| volume.fact(fact));
-            !needed.operator.matches(&needed.values, value.as_deref())
+            let value = value(needed.column);
+            !needed.operator.matches(&needed.values, value.as_ref().map(AsRef::as_ref))
         });
-        let too_large =
-            self.at_most.as_ref().filter(|bound| volume.capacity.unwrap_or_default() > bound.quantity);
+        let too_large = self.at_most.as_ref().filter(|bound| capacity > bound.quantity);
         unmet.map(|needed| needed.reason).or(too_large.map(|bound| bound.reason))
     }
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::former_claim::FormerClaim;
 use crate::rounds::ReclaimWork;
 use crate::view::sentence;
-use crate::{Basis, Chain, ClaimView, Counts, Matches, Metadata, OnFailure, PolicyFault, Rounds};
+use crate::{Basis, Chain, ClaimView, Matches, Metadata, OnFailure, PolicyFault, PolicyMetrics, Rounds};
 
 /// A reclaimer: says what becomes of a volume whose claim is gone. The host runs one in a component; tests
 /// have native ones.
@@ -115,7 +115,7 @@ pub struct ReclaimRule {
     /// What becomes of a volume when the reclaimer fails.
     pub on_failure: OnFailure,
     /// What it has done since the start of the process.
-    pub counts: Counts,
+    pub metrics: PolicyMetrics,
 }
 
 /// What becomes of a volume, and what the guard needs to know of it.

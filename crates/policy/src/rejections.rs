@@ -1,10 +1,11 @@
-//! How many volumes the policies of a claim reject.
+//! How many volumes the policies of a claim reject, and whether they have looked at all.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 
 use bindery_core::Text;
+use serde::{Deserialize, Serialize};
 
 use crate::chain::{Applied, Judgement};
 
@@ -28,20 +29,45 @@ impl fmt::Display for Rejections {
     }
 }
 
+/// There are more candidates than a policy scores. It prints as events say it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unscored {
+    /// The policy that scores the fewest.
+    pub policy: Text,
+    /// How many are scored: [`crate::Policy::max_candidates`].
+    pub max: usize,
+}
+
+impl fmt::Display for Unscored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { policy, max } = self;
+        write!(
+            f,
+            "there are more volumes than policy {policy} scores (spec.maxCandidates: {max}); only the \
+             smallest were scored"
+        )
+    }
+}
+
 /// The judgements about the candidates of one access-mode set, counted.
 #[derive(Default)]
-pub(crate) struct Counted {
+pub(crate) struct JudgementCounts {
     candidates: u32,
     /// By the policy's place in the chain.
     rejected: BTreeMap<usize, u32>,
 }
 
-impl Counted {
+impl JudgementCounts {
     pub(crate) fn add(&mut self, judgement: &Judgement) {
         self.candidates += 1;
         if let Judgement::Rejected(by) = judgement {
             *self.rejected.entry(by.policy).or_default() += 1;
         }
+    }
+
+    /// How many volumes are rejected.
+    pub(crate) fn rejected(&self) -> u32 {
+        self.rejected.values().sum()
     }
 
     /// The sum of these; `None` if no volume is rejected.

@@ -1,24 +1,14 @@
 //! What the policies of a claim require of volumes before they judge any.
 
-use bindery_core::{ColumnRequirement, Narrowed, Quantity, Query, Requirement, VolumeFact};
+use bindery_core::{ColumnRequirement, Narrowed, Quantity};
 
 use crate::chain::Applied;
 
 impl Applied<'_> {
     /// What the policies require; `None` for nothing.
     pub(crate) fn required(&self) -> Option<Narrowed> {
-        let (columns, at_most) = (self.columns().collect::<Vec<_>>(), self.at_most());
+        let (columns, at_most) = (self.requirements().collect::<Vec<_>>(), self.at_most());
         (!columns.is_empty() || at_most.is_some()).then_some(Narrowed { columns, at_most })
-    }
-
-    /// The query with the requirements on labels, which the index evaluates.
-    pub(crate) fn narrowed(&self, query: &Query) -> Query {
-        let of_label = |ColumnRequirement { column, operator, values }| match column {
-            VolumeFact::Label(key) => Some(Requirement { key, operator, values }),
-            _ => None,
-        };
-        let labels = query.labels.iter().cloned().chain(self.columns().filter_map(of_label));
-        Query { labels: labels.collect(), ..query.clone() }
     }
 
     /// The largest capacity that all policies allow.
@@ -27,7 +17,8 @@ impl Applied<'_> {
         bounds.map(|bound| bound.quantity).min()
     }
 
-    fn columns(&self) -> impl Iterator<Item = ColumnRequirement> {
+    /// What the policies require of columns.
+    pub(crate) fn requirements(&self) -> impl Iterator<Item = ColumnRequirement> {
         self.asked.iter().flat_map(|asked| {
             let columns = &asked.matcher.metadata().columns;
             let requirements =

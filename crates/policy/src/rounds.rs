@@ -1,16 +1,16 @@
 //! What a decision has matchers asked, between its tries.
 
-use std::collections::BTreeMap;
-use std::ops::Range;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bindery_core::{Stop, Volume};
+use bindery_core::{Stop, Text, VolumeRow};
+use rustc_hash::FxBuildHasher;
 
 use crate::chain::{Applied, Asked};
-use crate::kept::Context;
-use crate::view::candidates;
-use crate::{Basis, Chain, Judged, Kept, PolicyFault, ReclaimRule, Released, Waits};
+use crate::kept::{Context, RowHash, RowKey};
+use crate::row::Shown;
+use crate::{Basis, Candidates, Chain, Judged, Kept, PolicyFault, ReclaimRule, Released, Waits};
 
 /// How many rows are judged in each round. The first row that is allowed decides
 /// where no policy scores, so rounds begin small; a row that is known is looked up again in each round, so
@@ -41,6 +41,8 @@ pub struct Rounds {
     pub(crate) basis: Basis,
     /// How often matchers have been asked.
     rounds: usize,
+    /// How often they have been asked to judge.
+    batches: usize,
     /// Rows that have been judged.
     rows: usize,
     /// How long the calls of each policy have taken, by its place in the chain.
@@ -51,10 +53,16 @@ pub struct Rounds {
 pub(crate) struct Work {
     place: usize,
     context: Arc<Context>,
-    /// The volumes to judge; none where the matcher is to narrow.
-    volumes: Vec<Arc<Volume>>,
-    /// For each volume, how many volumes of siblings share its value; empty without spread.
-    spread: Vec<u32>,
+    /// The rows of each call; `None` where the matcher is to narrow.
+    calls: Vec<Option<Batch>>,
+}
+
+/// The rows of one call, each once.
+struct Batch {
+    keys: Vec<RowKey>,
+    rows: Candidates,
+    /// The place of each text in [`Candidates::texts`], by its hash, counted from 1.
+    places: HashMap<u128, u32, FxBuildHasher>,
 }
 
 /// What a reclaimer is to be asked: its place among the reclaimers, and what it is shown.
@@ -66,14 +74,37 @@ pub(crate) struct ReclaimWork {
 
 impl Work {
     pub(crate) fn narrow(asked: &Asked<'_>) -> Self {
-        let (volumes, spread) = (Vec::new(), Vec::new());
-        Self { place: asked.place, context: Arc::clone(&asked.context), volumes, spread }
+        let context = Arc::clone(&asked.context);
+        Self { place: asked.place, context, calls: vec![None] }
     }
 
-    /// The volumes of each call; none of a single call that narrows.
-    fn calls(&self) -> impl Iterator<Item = Range<usize>> + use<> {
-        let rows = self.volumes.len();
-        (0..rows.max(1)).step_by(CALL_ROWS_MAX).map(move |from| from..rows.min(from + CALL_ROWS_MAX))
+    /// How many rows are to be judged.
+    fn rows(&self) -> usize {
+        self.calls.iter().flatten().map(|batch| batch.keys.len()).sum()
+    }
+}
+
+impl Batch {
+    fn new(columns: usize) -> Self {
+        let rows = Candidates { columns: vec![Vec::new(); columns], ..Candidates::default() };
+        Self { keys: Vec::new(), rows, places: HashMap::default() }
+    }
+
+    fn add(&mut self, key: RowKey, shown: &Shown, row: &VolumeRow<'_>) {
+        let Self { keys, rows, places } = self;
+        keys.push(key);
+        rows.whole.push(row.capacity.whole);
+        rows.nanos.push(row.capacity.nanos);
+        rows.spread.extend(shown.count(row));
+        for (column, cell) in rows.columns.iter_mut().zip(shown.cells(row)) {
+            let place = |text: &Text| {
+                *places.entry(cell.hash).or_insert_with(|| {
+                    rows.texts.push(text.clone());
+                    u32::try_from(rows.texts.len()).unwrap_or(u32::MAX)
+                })
+            };
+            column.push(cell.value.as_ref().map_or(0, place));
+        }
     }
 }
 
@@ -83,9 +114,9 @@ impl Rounds {
         &self.failed
     }
 
-    /// How many rows are judged in the next round: more than have been judged before.
+    /// How many volumes without a verdict end the next try.
     pub(crate) fn batch(&self) -> usize {
-        BATCHES.into_iter().find(|batch| *batch > self.rows).unwrap_or(ROWS_MAX)
+        BATCHES.get(self.batches).copied().unwrap_or(ROWS_MAX)
     }
 
     /// Ends the call of the engine until the work is done.
@@ -123,9 +154,11 @@ impl Rounds {
             let answer = chain.reclaimers()[work.place].ask(&work.shown);
             self.reclaimed.push((work, answer));
         }
-        for work in std::mem::take(&mut self.work) {
+        let works = std::mem::take(&mut self.work);
+        self.batches += usize::from(works.iter().any(|work| work.rows() > 0));
+        for work in works {
             let policy = &chain.policies()[work.place];
-            self.rows += work.volumes.len();
+            self.rows += work.rows();
             if self.rows > ROWS_MAX || self.rounds > ROUNDS_MAX {
                 let why = format!(
                     "more than {ROWS_MAX} volumes would have to be judged, or in more than {ROUNDS_MAX} \
@@ -133,15 +166,15 @@ impl Rounds {
                 );
                 return Err(Waits { policy: policy.name.clone(), why });
             }
-            for rows in work.calls() {
+            for call in &work.calls {
                 self.in_time(chain)?;
                 let begun = (chain.clock)();
-                let answer = policy.ask(&work, rows);
+                let answer = policy.ask(&work.context, call.as_ref());
                 *self.took.entry(work.place).or_default() += (chain.clock)().duration_since(begun);
                 match answer {
                     Ok(verdicts) => kept.added(work.place, &work.context, verdicts),
                     Err(fault) => {
-                        policy.counts.failed(&fault);
+                        policy.metrics.failed(&fault);
                         self.failed.insert(work.place, fault);
                         break;
                     }
@@ -174,59 +207,70 @@ impl ReclaimRule {
         let reclaimer = self.reclaimer.as_ref().map_err(|why| PolicyFault::Unavailable(why.clone()))?;
         let begun = Instant::now();
         let answer = reclaimer.judge(&self.settings, shown);
-        self.counts.took(begun.elapsed());
+        self.metrics.took(begun.elapsed());
         let answer = answer.and_then(|judged| judged.check(reclaimer.metadata()));
         match &answer {
-            Ok(judged) => self.counts.judged_released(judged),
-            Err(fault) => self.counts.failed(fault),
+            Ok(judged) => self.metrics.judged_released(judged),
+            Err(fault) => self.metrics.failed(fault),
         }
         answer
     }
 }
 
 impl crate::Policy {
-    /// Asks the matcher about these volumes of the work, or to narrow if it has none, and keeps the answer.
-    /// Returns how many verdicts were not kept before.
-    fn ask(
-        &self,
-        Work { context, volumes, spread, .. }: &Work,
-        rows: Range<usize>,
-    ) -> Result<usize, PolicyFault> {
+    /// Asks the matcher about these rows, or to narrow if there are none, and keeps the answer. Returns how
+    /// many verdicts were not kept before.
+    fn ask(&self, context: &Context, rows: Option<&Batch>) -> Result<usize, PolicyFault> {
         let matcher = self.matcher.as_ref().map_err(|why| PolicyFault::Unavailable(why.clone()))?;
         let begun = Instant::now();
-        if volumes.is_empty() {
+        let Some(Batch { keys, rows, .. }) = rows else {
             let narrowing = matcher.narrow(&self.settings, &context.view);
-            self.counts.took(begun.elapsed());
+            self.metrics.took(begun.elapsed());
             context.keep_narrowing(narrowing?);
             return Ok(0);
-        }
-        let metadata = matcher.metadata();
-        let (volumes, spread) = (&volumes[rows.clone()], spread.get(rows).unwrap_or_default());
-        let rows = candidates(metadata, volumes, spread.to_vec());
-        let answer = matcher.judge(&self.settings, &context.view, &rows);
-        self.counts.took(begun.elapsed());
-        let verdicts = answer?.verdicts(metadata, volumes.len())?;
-        self.counts.judged(&verdicts);
-        Ok(context.keep(metadata, volumes, spread, verdicts))
+        };
+        let answer = matcher.judge(&self.settings, &context.view, rows);
+        self.metrics.took(begun.elapsed());
+        let verdicts = answer?.verdicts(matcher.metadata(), keys.len())?;
+        self.metrics.judged(&verdicts);
+        Ok(context.keep(keys, verdicts))
     }
 }
 
-/// Collects the volumes that each policy has to judge in this round.
+/// Collects the rows that each policy has to judge in this round.
 pub(crate) struct Judging<'a> {
     applied: &'a Applied<'a>,
-    volumes: BTreeMap<usize, Vec<Arc<Volume>>>,
+    /// By the policy's place in [`Applied`].
+    open: BTreeMap<usize, Open>,
     room: usize,
+}
+
+/// What one policy has to judge.
+#[derive(Default)]
+struct Open {
+    added: HashSet<RowKey, RowHash>,
+    calls: Vec<Batch>,
 }
 
 impl<'a> Judging<'a> {
     pub(crate) fn new(applied: &'a Applied<'a>, room: usize) -> Self {
-        Self { applied, volumes: BTreeMap::new(), room }
+        Self { applied, open: BTreeMap::new(), room }
     }
 
-    /// Adds a volume for the policy of that place in [`Applied`].
-    pub(crate) fn add(&mut self, at: usize, volume: &Arc<Volume>) {
-        self.volumes.entry(at).or_default().push(Arc::clone(volume));
+    /// Adds a row for the policy of that place in [`Applied`], unless one that looks the same was added.
+    pub(crate) fn add(&mut self, at: usize, key: RowKey, row: &VolumeRow<'_>) {
         self.room = self.room.saturating_sub(1);
+        let Open { added, calls } = self.open.entry(at).or_default();
+        if !added.insert(key) {
+            return;
+        }
+        let asked = &self.applied.asked[at];
+        if calls.last().is_none_or(|batch| batch.keys.len() == CALL_ROWS_MAX) {
+            calls.push(Batch::new(asked.matcher.metadata().columns.len()));
+        }
+        if let Some(batch) = calls.last_mut() {
+            batch.add(key, &asked.shown, row);
+        }
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -234,15 +278,15 @@ impl<'a> Judging<'a> {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.volumes.is_empty()
+        self.open.is_empty()
     }
 
     pub(crate) fn into_work(self) -> Vec<Work> {
-        let work = |(at, volumes): (usize, Vec<Arc<Volume>>)| {
-            let asked: &Asked<'_> = &self.applied.asked[at];
-            let spread = volumes.iter().filter_map(|volume| asked.count(volume)).collect();
-            Work { place: asked.place, context: Arc::clone(&asked.context), volumes, spread }
+        let work = |(at, Open { calls, .. }): (usize, Open)| {
+            let Asked { place, context, .. } = &self.applied.asked[at];
+            let calls = calls.into_iter().map(Some).collect();
+            Work { place: *place, context: Arc::clone(context), calls }
         };
-        self.volumes.into_iter().map(work).collect()
+        self.open.into_iter().map(work).collect()
     }
 }

@@ -1,6 +1,6 @@
 //! What each policy of a claim says about one volume, for commands that explain.
 
-use bindery_core::{Claim, Stop, Text, Volume};
+use bindery_core::{Cell, Claim, Stop, Text, Volume, VolumeRow};
 
 use crate::chain::Asked;
 use crate::kept::Verdict;
@@ -54,17 +54,19 @@ impl Chain {
     ) -> Result<Vec<Said>, Stop> {
         let applied = self.narrowed(claim, around, kept, rounds)?;
         applied.verdict(volume, rounds)?;
-        Ok(applied.asked.iter().filter_map(|asked| asked.said(volume)).collect())
+        let cells: Vec<Cell> = self.columns.cells(volume).collect();
+        let row = VolumeRow::new(volume, &cells);
+        Ok(applied.asked.iter().filter_map(|asked| asked.said(volume, &row)).collect())
     }
 }
 
 impl Asked<'_> {
     /// What the policy has said; `None` if it was not asked.
-    fn said(&self, volume: &Volume) -> Option<Said> {
+    fn said(&self, volume: &Volume, row: &VolumeRow<'_>) -> Option<Said> {
         let (metadata, narrowing) = (self.matcher.metadata(), self.context.narrowing()?);
-        let verdict = match narrowing.rejection(metadata, volume) {
+        let verdict = match self.rejection(row) {
             Some(reason) => Verdict::Rejected(reason),
-            None if narrowing.judge => self.context.verdict(metadata, volume, self.count(volume))?,
+            None if narrowing.judge => self.context.verdict(self.shown.key(row))?,
             None => Verdict::Allowed(0),
         };
         let says = match verdict {

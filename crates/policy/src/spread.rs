@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bindery_core::{Claim, Counted, Siblings, Spread, Text, Volume};
+use bindery_core::{Claim, Counted, Siblings, Spread, Text, VolumeFact, VolumeRow};
 
 use crate::chain::{Applied, Asked, Rejection};
 use crate::{Chain, Policy, Surroundings};
@@ -30,25 +30,24 @@ impl Chain {
 }
 
 impl Policy {
+    /// The columns that it is shown.
+    pub(crate) fn columns(&self) -> impl Iterator<Item = &VolumeFact> {
+        let metadata = self.matcher.iter().map(|matcher| matcher.metadata());
+        metadata.flat_map(|it| it.columns.iter().chain(it.spread.iter().map(|spread| &spread.by)))
+    }
+
     /// How it spreads volumes, if it does.
     pub(crate) fn spread(&self) -> Option<&Spread> {
         self.matcher.as_ref().ok()?.metadata().spread.as_ref()
     }
 }
 
-impl Asked<'_> {
-    /// How many volumes of siblings share a volume's value, where the policy spreads.
-    pub(crate) fn count(&self, volume: &Volume) -> Option<u32> {
-        self.counted.as_ref().map(|counted| counted.count(volume))
-    }
-}
-
 impl Applied<'_> {
     /// Remembers a rejection that a change of siblings can end.
-    pub(crate) fn remember(&self, rejection: &Rejection, volume: &Volume, rejected: &mut Rejected) {
+    pub(crate) fn remember(&self, rejection: &Rejection, row: &VolumeRow<'_>, rejected: &mut Rejected) {
         let by = self.asked.iter().position(|asked| rejection.judged && asked.place == rejection.policy);
-        if let Some((at, counted)) = by.and_then(|at| Some((at, self.asked[at].counted.as_ref()?))) {
-            rejected.insert((at, volume.fact(&counted.siblings.spread.by)));
+        if let Some(at) = by.filter(|at| self.asked[*at].shown.counted.is_some()) {
+            rejected.insert((at, self.asked[at].shown.spread_value(row)));
         }
     }
 
@@ -56,8 +55,8 @@ impl Applied<'_> {
     pub(crate) fn rests(&self, rejected: Rejected) -> Rests {
         // A policy that has said that it does not judge has not seen the numbers.
         let is_shown = |asked: &&Asked<'_>| asked.context.narrowing().is_none_or(|narrowing| narrowing.judge);
-        let counted = self.asked.iter().filter(is_shown).filter_map(|asked| asked.counted.clone());
-        let of = |at: usize| Some(self.asked[at].counted.as_ref()?.siblings.clone());
+        let counted = self.asked.iter().filter(is_shown).filter_map(|asked| asked.shown.counted.clone());
+        let of = |at: usize| Some(self.asked[at].shown.counted.as_ref()?.siblings.clone());
         let rejected = rejected.into_iter().filter_map(|(at, value)| Some((of(at)?, value)));
         Rests { counted: counted.collect(), rejected: rejected.collect() }
     }

@@ -7,8 +7,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use bindery_core::{
-    AccessModes, Claim, ClaimFact, ClaimKey, Cluster, DecisionLimits, Facts, Lookup, Query, Reason, Slot,
-    Source, Spread, Stop, Verdict, Volume,
+    AccessModes, Claim, ClaimFact, ClaimKey, Cluster, DecisionLimits, Facts, Lookup, MatchVerdict, Query,
+    Reason, Slot, Source, Spread, Stop, Volume,
 };
 use bindery_kit::{AtMostTwice, Fails, Larger, NoEnvironment, SameZone, ZONE, gib, policy, volume};
 use bindery_policy::{Chain, FaultCause, Filtered, Kept, OnFailure, Otherwise, Policy, Rounds, Surroundings};
@@ -144,7 +144,7 @@ fn a_row_is_judged_once_and_again_only_when_it_changes() {
     let store = store(&volumes);
     let chain = Chain::new(vec![policy("size", AtMostTwice::judging())]);
     let kept = Kept::default();
-    let rows = || chain.policies()[0].counts.rows.get();
+    let rows = || chain.policies()[0].metrics.rows.get();
     assert_eq!(see(&store, &chain, &kept, &claim("a")), seen(&[], &[], 100));
     assert_eq!(rows(), 100);
     assert_eq!(see(&store, &chain, &kept, &claim("a")), seen(&[], &[], 100));
@@ -165,7 +165,7 @@ fn a_row_is_judged_once_and_again_only_when_it_changes() {
     }));
     assert_eq!(see(&store, &chain, &kept, &claim("a")), seen(&["v007"], &[], 99));
     assert_eq!(rows(), 102);
-    assert_eq!(chain.policies()[0].counts.rejected().take(2).collect::<Vec<_>>(), [0, 101]);
+    assert_eq!(chain.policies()[0].metrics.rejected().take(2).collect::<Vec<_>>(), [0, 101]);
     assert_eq!(kept.verdicts(), [(0, 102)].into());
 }
 
@@ -189,7 +189,7 @@ fn the_best_fit_is_found_without_judging_what_follows_it() {
         rounds.perform(&chain, &kept).unwrap();
     };
     assert_eq!(&*first, "v000");
-    assert_eq!(chain.policies()[0].counts.rows.get(), 8);
+    assert_eq!(chain.policies()[0].metrics.rows.get(), 8);
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn later_policies_judge_only_what_earlier_ones_allow() {
     let chain = Chain::new(vec![policy("larger", Larger { zone: None }), first]);
     assert_eq!(see(&store, &chain, &Kept::default(), &claim("a")), seen(&["a1"], &[], 2));
     let rows: Vec<_> =
-        chain.policies().iter().map(|policy| (&*policy.name, policy.counts.rows.get())).collect();
+        chain.policies().iter().map(|policy| (&*policy.name, policy.metrics.rows.get())).collect();
     assert_eq!(rows, [("size", 3), ("larger", 1)]);
 }
 
@@ -253,8 +253,8 @@ fn a_volume_that_the_claim_names_is_judged_as_the_engine_has_read_it() {
             rounds.perform(&chain, &kept).unwrap();
         }
     };
-    let rejected = Verdict::Rejected { policy: "zone".into(), reason: "its zone is b, not a".into() };
-    assert_eq!(verdict("a1", true), Ok(Verdict::Allowed));
+    let rejected = MatchVerdict::Rejected { policy: "zone".into(), reason: "its zone is b, not a".into() };
+    assert_eq!(verdict("a1", true), Ok(MatchVerdict::Allowed));
     assert_eq!(verdict("b1", true), Ok(rejected));
     assert!(matches!(verdict("b1", false), Err(Stop::Nonsense(_))));
 }
@@ -274,7 +274,7 @@ fn a_fact_in_a_sentence_is_cut_and_is_no_template() {
         loop {
             match chain.verdict(&claim(of_claim), &volume, &around, &kept, &mut rounds) {
                 Err(Stop::Judge) => rounds.perform(&chain, &kept).unwrap(),
-                Ok(Verdict::Rejected { reason, .. }) => return reason.to_string(),
+                Ok(MatchVerdict::Rejected { reason, .. }) => return reason.to_string(),
                 verdict => panic!("{verdict:?}"),
             }
         }
@@ -293,7 +293,7 @@ fn kept_answers_are_bounded_in_bytes_and_the_oldest_go() {
     let zones: Vec<_> = ["a", "b", "c", "d", "e"].map(|zone| zone.repeat(50_000)).into();
     let rows_after = |zone: &str| {
         see(&store, &chain, &kept, &claim(zone)).unwrap();
-        chain.policies()[0].counts.rows.get()
+        chain.policies()[0].metrics.rows.get()
     };
     for zone in &zones {
         rows_after(zone);
@@ -318,7 +318,9 @@ fn clock() -> Instant {
 #[test]
 fn a_decision_whose_calls_take_too_long_waits_and_the_next_one_continues() {
     let volumes: Vec<_> = (0..3_000).map(|number| format!("v{number:04}")).collect();
-    let store = store(&volumes.iter().map(|name| (name.as_str(), 3, "a")).collect::<Vec<_>>());
+    // All differ, because volumes that look the same are judged once.
+    let sized = volumes.iter().zip(3..).map(|(name, size)| (name.as_str(), size, "a"));
+    let store = store(&sized.collect::<Vec<_>>());
     let policies = vec![policy("zone", SameZone), policy("size", AtMostTwice::judging())];
     let chain = Chain::new(policies).within(Duration::from_secs(1), clock);
     let kept = Kept::default();
@@ -354,7 +356,7 @@ fn a_failing_policy_holds_its_claims_or_is_skipped() {
     let trapped = "it trapped: unreachable";
     assert_eq!(see(&store, &fails, &Kept::default(), &claim("a")), waits("fails", trapped));
     assert_eq!(see(&store, &unloaded, &Kept::default(), &claim("a")), waits("u", "it is 200 MiB"));
-    assert_eq!(fails.policies()[0].counts.faults(FaultCause::Trapped), 1);
+    assert_eq!(fails.policies()[0].metrics.faults(FaultCause::Trapped), 1);
 }
 
 #[test]
@@ -383,12 +385,12 @@ fn a_policy_applies_by_class_claim_and_namespace() {
             }
         }
     };
-    let rejected = Verdict::Rejected { policy: "zone".into(), reason: "its zone is none, not a".into() };
+    let rejected = MatchVerdict::Rejected { policy: "zone".into(), reason: "its zone is none, not a".into() };
     assert_eq!(verdict(&claim("a"), teams("red")), Ok(rejected));
-    assert_eq!(verdict(&claim("a"), teams("blue")), Ok(Verdict::Allowed));
-    assert_eq!(verdict(&claim("b"), teams("red")), Ok(Verdict::Allowed));
+    assert_eq!(verdict(&claim("a"), teams("blue")), Ok(MatchVerdict::Allowed));
+    assert_eq!(verdict(&claim("b"), teams("red")), Ok(MatchVerdict::Allowed));
     let slow = Claim { class: Some("slow".into()), ..claim("a") };
-    assert_eq!(verdict(&slow, teams("red")), Ok(Verdict::Allowed));
+    assert_eq!(verdict(&slow, teams("red")), Ok(MatchVerdict::Allowed));
     let unknown =
         "policy zone: whether it applies depends on the labels of namespace ns: it is not known yet";
     assert_eq!(verdict(&claim("a"), Lookup::Absent), Err(unknown.to_owned()));

@@ -14,7 +14,7 @@ use bindery_kit::{
 };
 use bindery_policy::{
     Allowed, Chain, Filtered, Kept, OnFailure, Otherwise, Policy, PolicyDifference, PolicyEvidence, Rounds,
-    Verdict,
+    Unscored, Verdict,
 };
 use bindery_store::{Delivery, LiveReads, Store};
 
@@ -111,7 +111,7 @@ fn evidence_has_each_verdict_once_even_if_it_was_kept() {
     assert_eq!(size.claim.facts, [Some("a".into())]);
     let shown: Vec<u64> = size.rows.whole.iter().map(|whole| whole >> 30).collect();
     assert_eq!((shown, &size.rows.texts), (vec![2, 1, 3], &vec!["a".into()]));
-    let rows = |chain: &Chain| chain.policies().iter().map(|policy| policy.counts.rows.get()).sum::<u64>();
+    let rows = |chain: &Chain| chain.policies().iter().map(|policy| policy.metrics.rows.get()).sum::<u64>();
     let before = rows(&chain);
     assert_eq!(evidence(&store, &chain, &kept, everything), asked);
     assert_eq!(rows(&chain), before, "every verdict was kept");
@@ -244,6 +244,20 @@ fn what_a_volume_must_be_is_asked_for_again_before_volumes_are_judged() {
     assert_eq!(again.differences, [difference(None, "judges volumes", now)]);
     let fails = asked.ask_again(&Chain::new(vec![policy("size", Fails)]));
     assert_eq!(fails.differences, [difference(None, "judges volumes", "it trapped: unreachable")]);
+}
+
+#[test]
+fn volumes_beyond_the_limit_of_scored_ones_are_told() {
+    let limited = |max| Policy { max_candidates: max, ..policy("larger", Larger { zone: None }) };
+    let unscored =
+        |policies| evidence(&sized(&[1, 2]), &Chain::new(policies), &Kept::default(), first_page).unscored;
+    // Three volumes, with the one in zone `b`.
+    assert_eq!(unscored(vec![limited(3)]), None);
+    let larger = Unscored { policy: "larger".into(), max: 2 };
+    assert_eq!(unscored(vec![limited(2)]), Some(larger.clone()));
+    let most = Policy { name: "most".into(), ..limited(3) };
+    assert_eq!(unscored(vec![most, limited(2)]), Some(larger));
+    assert_eq!(unscored(vec![limited(2), policy("zone", SameZone)]), None);
 }
 
 #[test]

@@ -133,6 +133,18 @@ pub(crate) fn is_empty(value: Option<&Value>) -> bool {
     }
 }
 
+/// Bytes of memory that a value takes, without those that the allocator adds.
+pub(crate) fn held_bytes(value: &Value) -> usize {
+    let field = |(name, value): (&String, &Value)| size_of::<String>() + name.len() + held_bytes(value);
+    let content = match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(held_bytes).sum(),
+        Value::Object(fields) => fields.iter().map(field).sum(),
+    };
+    size_of::<Value>() + content
+}
+
 /// Bytes of a value as JSON.
 pub(crate) fn json_bytes(value: &Value) -> usize {
     struct Count(usize);

@@ -40,6 +40,7 @@ pub(crate) const POD: &str = "Pod";
 pub(crate) const NAMESPACE: &str = "Namespace";
 pub(crate) const EVENT: &str = "Event";
 pub(crate) const STATEFUL_SET: &str = "StatefulSet";
+pub(crate) const ENDPOINTS: &str = "Endpoints";
 
 /// The group of access reviews, which are answered and not stored.
 pub(crate) const AUTHORIZATION: &str = "authorization.k8s.io";
@@ -137,7 +138,7 @@ pub(crate) static RESOURCES: [Resource; 30] = [
         not_run: true,
         ..namespaced("", "services", "Service")
     },
-    namespaced("", "endpoints", "Endpoints"),
+    namespaced("", "endpoints", ENDPOINTS),
     Resource { generation: true, ..namespaced(DISCOVERY, "endpointslices", "EndpointSlice") },
     scalable(APPS, "deployments", "Deployment"),
     scalable(APPS, "statefulsets", STATEFUL_SET),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::object::{self, json_bytes};
+use crate::object::{self, held_bytes};
 
 /// Namespace (empty for cluster scope) and name, in the order of lists.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +34,7 @@ pub(crate) struct Change {
     pub(crate) object: Option<Arc<Value>>,
     /// The object before the change; `None` before a creation.
     pub(crate) previous: Option<Arc<Value>>,
-    /// Bytes, as JSON, of the object that the change made or removed. The object before an update belongs to
+    /// Bytes of memory of the object that the change made or removed. The object before an update belongs to
     /// an earlier change.
     bytes: usize,
 }
@@ -61,7 +61,7 @@ pub struct Snapshot {
 pub(crate) struct HistoryMax {
     /// Number of changes.
     pub(crate) changes: usize,
-    /// Bytes, as JSON, of the objects that changes made or removed.
+    /// Bytes of memory of the objects that changes made or removed.
     pub(crate) bytes: usize,
 }
 
@@ -129,7 +129,7 @@ impl Store {
     }
 
     fn record(&mut self, kind: &'static str, object: Option<Arc<Value>>, previous: Option<Arc<Value>>) {
-        let bytes = object.as_ref().or(previous.as_ref()).map_or(0, |object| json_bytes(object));
+        let bytes = object.as_ref().or(previous.as_ref()).map_or(0, |object| held_bytes(object));
         self.history_bytes += bytes;
         self.history.push_back(Change { revision: self.revision, kind, object, previous, bytes });
         while self.history.len() > self.history_max.changes || self.history_bytes > self.history_max.bytes {
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_full_history_drops_its_oldest_change() {
-        let sized = json_bytes(&json!({"metadata": {"name": "a", "resourceVersion": "2"}, "note": "1"}));
+        let sized = held_bytes(&json!({"metadata": {"name": "a", "resourceVersion": "2"}, "note": "1"}));
         for max in [
             HistoryMax { changes: 2, bytes: usize::MAX },
             HistoryMax { changes: usize::MAX, bytes: 3 * sized - 1 },
@@ -211,5 +211,15 @@ mod tests {
             assert!(store.changes_after(2).is_err());
             assert_eq!(store.changes_after(3).unwrap().count(), 2);
         }
+    }
+
+    #[test]
+    fn the_history_counts_memory_which_is_many_times_the_json_of_small_fields() {
+        let many: Value = (0..1_000).map(|field| (field.to_string(), Value::Null)).collect();
+        let object = json!({"metadata": {"name": "a"}, "many": many});
+        let json = crate::object::json_bytes(&object);
+        let mut store = Store::new(HistoryMax { changes: usize::MAX, bytes: 4 * json });
+        store.put(VOLUME, object);
+        assert_eq!(store.compacted(), 2);
     }
 }

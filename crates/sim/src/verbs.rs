@@ -22,6 +22,7 @@ use self::events::to_view;
 use crate::field::FieldErrors;
 use crate::http::route::{Call, Verb};
 use crate::object;
+use crate::registry::ENDPOINTS;
 use crate::state::State;
 use crate::status::{ApiError, ApiResult};
 use crate::storage::Key;
@@ -31,6 +32,9 @@ const OBJECT_BYTES_MAX: usize = 1024 * 1024 * 3 / 2;
 
 /// The most bytes of the name of a field manager.
 const MANAGER_BYTES_MAX: usize = 128;
+
+const ENDPOINTS_DEPRECATED: &str =
+    "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
 
 /// The answer to an accepted request.
 #[derive(Debug)]
@@ -49,6 +53,14 @@ impl Answer {
 /// Serves a request, except for watches.
 pub(crate) fn serve(state: &mut State, call: &Call) -> ApiResult<Answer> {
     check_options(call)?;
+    let mut answer = answer(state, call)?;
+    if call.resource.kind == ENDPOINTS {
+        answer.warnings.push(ENDPOINTS_DEPRECATED.to_owned());
+    }
+    Ok(answer)
+}
+
+fn answer(state: &mut State, call: &Call) -> ApiResult<Answer> {
     if call.subresource == "scale" {
         return scale::serve(state, call);
     }

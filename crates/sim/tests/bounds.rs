@@ -189,4 +189,7 @@ async fn requests_for_other_hosts_and_from_other_origins_are_refused() {
         stream.write_all(head.as_bytes()).await.unwrap();
         assert_eq!(status(stream).await, expected, "{host} {origin:?}");
     }
+    let volume = volume("v", 0).to_string();
+    let from_a_page = format!("Origin: https://evil.example\r\nContent-Length: {}\r\n", volume.len());
+    assert_eq!(status(post(address, &from_a_page, volume.as_bytes()).await).await, 403);
 }

@@ -9,6 +9,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const STATEFUL_SETS: &str = "/apis/apps/v1/namespaces/default/statefulsets";
 
 /// A simulator with the ConfigMaps `owner` and `other`.
 async fn sim() -> Sim {
@@ -90,36 +91,52 @@ async fn a_foreground_deletion_waits_for_the_objects_that_block_it() {
     assert_eq!(left(&sim), [("other".to_owned(), 0)]);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_stateful_set_gets_a_claim_of_each_template_for_each_replica() {
-    let sim = sim().await;
-    let template = |name: &str| {
-        let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
-        json!({"metadata": {"name": name}, "spec": spec})
-    };
+/// A StatefulSet of name `db` with the labels `app: db`, and a claim template without name.
+fn stateful_set(replicas: u32) -> (Value, Value) {
+    let claim = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
     let labels = json!({"app": "db"});
     let set = json!({
         "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"},
         "spec": {
-            "replicas": 2,
+            "replicas": replicas,
             "selector": {"matchLabels": labels},
             "template": {
                 "metadata": {"labels": labels},
                 "spec": {"containers": [{"name": "db", "image": "db"}]},
             },
-            "volumeClaimTemplates": [template("data"), template("logs")],
         },
     });
-    let sets = "/apis/apps/v1/namespaces/default/statefulsets";
-    let mut stored = send(&sim, "POST", sets, set).await;
-    let claims = || {
-        sim.map_objects("persistentvolumeclaims", |claim| {
-            assert_eq!(claim["metadata"]["labels"], labels);
-            claim["metadata"]["name"].as_str().unwrap().to_owned()
-        })
-    };
-    assert_eq!(claims(), ["data-db-0", "data-db-1", "logs-db-0", "logs-db-1"]);
+    (set, json!({"metadata": {}, "spec": claim}))
+}
+
+/// The names of the claims of the StatefulSet.
+fn claims(sim: &Sim) -> Vec<String> {
+    sim.map_objects("persistentvolumeclaims", |claim| {
+        assert_eq!(claim["metadata"]["labels"], json!({"app": "db"}));
+        claim["metadata"]["name"].as_str().unwrap().to_owned()
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stateful_set_gets_a_claim_of_each_template_for_each_replica() {
+    let sim = sim().await;
+    let (mut set, template) = stateful_set(2);
+    let named = |name| bindery_kit::json::merged(template.clone(), json!({"metadata": {"name": name}}));
+    set["spec"]["volumeClaimTemplates"] = json!([named("data"), named("logs")]);
+    let mut stored = send(&sim, "POST", STATEFUL_SETS, set).await;
+    assert_eq!(claims(&sim), ["data-db-0", "data-db-1", "logs-db-0", "logs-db-1"]);
     stored["spec"]["replicas"] = 1000.into();
-    send(&sim, "PUT", &format!("{sets}/db"), stored).await;
-    assert_eq!(claims().len(), 100, "the replicas that get claims are bounded");
+    send(&sim, "PUT", &format!("{STATEFUL_SETS}/db"), stored).await;
+    assert_eq!(claims(&sim).len(), 100, "the claims are bounded");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_claims_that_a_request_makes_have_bounded_bytes() {
+    let sim = sim().await;
+    let (mut set, mut template) = stateful_set(100);
+    template["metadata"] = json!({"name": "data", "annotations": {"note": "x".repeat(200_000)}});
+    set["spec"]["volumeClaimTemplates"] = json!([template]);
+    send(&sim, "POST", STATEFUL_SETS, set).await;
+    // 3 MiB.
+    assert_eq!(claims(&sim).len(), 15);
 }

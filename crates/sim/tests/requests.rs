@@ -1,5 +1,6 @@
-//! Random requests, made from bytes: no answer is longer than its bound, and none makes the server panic. The
-//! fuzz target `requests` runs [`run`] too.
+//! Random requests, made from bytes: no answer is longer than its bound, all take less memory than their
+//! bound, and none makes the server panic. The fuzz target `requests` runs [`run`] too; libFuzzer fails it if
+//! it takes 2 GB.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -268,7 +269,11 @@ async fn answered(sim: &Sim, request: Request<Full<bytes::Bytes>>) -> Result<(),
 }
 
 #[test]
-fn random_requests_get_answers_of_bounded_size() {
+fn random_requests_take_bounded_memory_and_get_answers_of_bounded_size() {
+    /// Most memory of the process that sends and answers all requests.
+    const MEMORY_KIB_MAX: u64 = 256 * 1024;
     let bytes = proptest::collection::vec(proptest::prelude::any::<u8>(), 0..600);
     bindery_kit::check_all(&bytes, ("BINDERY_TRIALS", 2_000), |bytes| run(bytes));
+    let peak = bindery_kit::peak_kib("self");
+    assert!(peak <= MEMORY_KIB_MAX, "{peak} KiB");
 }

@@ -62,13 +62,14 @@ async fn helm_installs_changes_and_removes_a_chart_of_volumes() {
     assert_eq!(server.settings(), json!({"colour": "blue"}));
     server.helm("rollback small 1").await;
     assert_eq!(server.settings(), json!({"colour": "red"}));
-    let shown = server.kubectl("get deployments,services --no-headers").await;
-    assert!(
-        shown.contains("deployment.apps/web   0/1") && shown.contains("service/web   ClusterIP"),
-        "{shown}"
-    );
+    let shown = server.kubectl("get deployments,services,endpoints --no-headers").await;
+    for row in ["deployment.apps/web   0/1", "service/web   ClusterIP", "endpoints/files   192.0.2.1:2049"] {
+        assert!(shown.contains(row), "{shown}");
+    }
     server.helm("uninstall small").await;
-    for resource in ["persistentvolumes", "persistentvolumeclaims", "configmaps", "services", "deployments"] {
+    for resource in
+        ["persistentvolumes", "persistentvolumeclaims", "configmaps", "services", "endpoints", "deployments"]
+    {
         assert_eq!(server.sim.objects(resource), [] as [Value; 0]);
     }
 }

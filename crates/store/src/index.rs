@@ -1,16 +1,21 @@
 //! The volume index: what engines ask about many volumes at once.
 
 mod bucket;
+mod columns;
 mod ids;
-mod labels;
 mod ordered;
+mod rows;
 mod tally;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use bindery_core::{AccessModes, ClaimKey, ClaimRef, Query, Text, Uid, Volume, VolumePhase};
+use bindery_core::steer::steered_to;
+use bindery_core::{
+    AccessModes, Cell, ClaimKey, ClaimRef, ColumnRequirement, ColumnSet, Query, Text, Uid, Volume,
+    VolumePhase,
+};
 
 use self::bucket::{Bucket, BucketKey};
 pub(crate) use self::ids::Ids;
@@ -26,8 +31,12 @@ use crate::state::{VolumeId, Volumes};
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     buckets: BTreeMap<BucketKey, Bucket>,
+    /// What the rows of free volumes show; `None` where no policies are loaded.
+    columns: Option<Arc<ColumnSet>>,
     /// By the claim that claimRef names.
     reserved: HashMap<ClaimKey, Ids>,
+    /// By the claims whose steering labels they have.
+    labelled: HashMap<ClaimKey, Ids>,
     /// How many readable volumes of any phase have each access-mode set, by its bits.
     access_sets: [u32; 16],
     /// Names of the volumes that cannot be read.
@@ -106,6 +115,17 @@ pub(crate) fn claim_of(volume: &Volume) -> Option<ClaimKey> {
 }
 
 impl Index {
+    /// Has the rows of free volumes show these columns.
+    pub(crate) fn show(&mut self, volumes: &Volumes, columns: Arc<ColumnSet>) {
+        self.columns = Some(columns);
+        self.buckets.values_mut().for_each(|bucket| bucket.free.show(volumes, &self.columns));
+    }
+
+    /// Whether rows show these columns.
+    pub(crate) fn shows(&self, columns: &Arc<ColumnSet>) -> bool {
+        self.columns.as_ref().is_some_and(|shown| Arc::ptr_eq(shown, columns))
+    }
+
     pub(crate) fn insert(
         &mut self,
         volumes: &Volumes,
@@ -123,10 +143,17 @@ impl Index {
             VolumeState::Readable(volume) => volume,
         };
         self.access_sets[set_index(volume.access_set())] += 1;
-        if let Some(claim) = claim_of(volume) {
-            self.reserved.entry(claim).and_modify(|ids| ids.insert(id.0)).or_insert(Ids::one(id.0));
+        for (by_claim, claims) in self.by_claims(volume) {
+            for claim in claims {
+                by_claim.entry(claim).and_modify(|ids| ids.insert(id.0)).or_insert(Ids::one(id.0));
+            }
         }
-        let bucket = self.buckets.entry(BucketKey::of_volume(volume)).or_default();
+        let bucket = self.buckets.entry(BucketKey::of_volume(volume));
+        let bucket = bucket.or_insert_with(|| {
+            let mut bucket = Bucket::default();
+            bucket.free.show(volumes, &self.columns);
+            bucket
+        });
         match bucket.list_mut(Standing::of(volume)) {
             // No question selects from these lists by ordinal.
             Some(list) => {
@@ -147,10 +174,12 @@ impl Index {
             VolumeState::Readable(volume) => volume,
         };
         self.access_sets[set_index(volume.access_set())] -= 1;
-        if let Some(claim) = claim_of(volume)
-            && self.reserved.get_mut(&claim).is_some_and(|ids| ids.remove(id.0))
-        {
-            self.reserved.remove(&claim);
+        for (by_claim, claims) in self.by_claims(volume) {
+            for claim in claims {
+                if by_claim.get_mut(&claim).is_some_and(|ids| ids.remove(id.0)) {
+                    by_claim.remove(&claim);
+                }
+            }
         }
         let key = BucketKey::of_volume(volume);
         let Some(bucket) = self.buckets.get_mut(&key) else { return };
@@ -193,6 +222,22 @@ impl Index {
         self.reserved.get(claim).map_or(0, Ids::len)
     }
 
+    /// The volumes whose claimRef has the claim's namespace and name, in no order.
+    pub(crate) fn naming(&self, claim: &ClaimKey) -> impl Iterator<Item = VolumeId> {
+        self.reserved.get(claim).into_iter().flat_map(|ids| ids.iter().map(VolumeId))
+    }
+
+    /// The volumes with the label that steers the claim, in no order.
+    pub(crate) fn labelled(&self, claim: &ClaimKey) -> impl Iterator<Item = VolumeId> {
+        self.labelled.get(claim).into_iter().flat_map(|ids| ids.iter().map(VolumeId))
+    }
+
+    /// The indexes by claims, each with those of a volume.
+    fn by_claims(&mut self, volume: &Volume) -> [(&mut HashMap<ClaimKey, Ids>, Vec<ClaimKey>); 2] {
+        let labelled = steered_to(volume).map(|(claim, _)| claim).collect();
+        [(&mut self.reserved, Vec::from_iter(claim_of(volume))), (&mut self.labelled, labelled)]
+    }
+
     /// The volumes whose claimRef names the claim, by its UID or by its name alone, in ascending
     /// (capacity, name).
     pub(crate) fn reserved_for(&self, volumes: &Volumes, claim: &ClaimKey, uid: &Uid) -> Vec<VolumeId> {
@@ -210,13 +255,15 @@ impl Index {
         rows.into_iter().map(|row| row.id).collect()
     }
 
-    /// Gives `each` the free volumes that meet the query, in ascending (capacity, name), those after `after`,
-    /// and whether a decision in flight has picked each, until it breaks. Returns whether it did.
+    /// Gives `each` the free volumes that meet the query and the requirements on indexed columns, in
+    /// ascending (capacity, name), those after `after`, each with whether a decision in flight has picked it
+    /// and with what policies are shown of it, until it breaks. Returns whether it did.
     pub(crate) fn scan(
         &self,
         query: &Query,
+        requirements: &[ColumnRequirement],
         after: Option<(VolumeId, &Volume)>,
-        mut each: impl FnMut(&Row, bool) -> ControlFlow<()>,
+        mut each: impl FnMut(&Row, bool, &[Cell]) -> ControlFlow<()>,
     ) -> bool {
         let Some(bucket) = self.buckets.get(&BucketKey::of_query(query)) else { return false };
         let free = &bucket.free;
@@ -224,8 +271,9 @@ impl Index {
         if let Some((id, volume)) = after {
             from = Ordered::later(from, free.order().after(&Row::new(id, volume)));
         }
-        let ordinals = free.matching(&query.labels);
-        free.select(from, ordinals.as_ref()).any(|row| each(row, free.is_picked(row)).is_break())
+        let ordinals = free.matching(&query.labels, requirements);
+        let mut rows = free.select(from, ordinals.as_ref());
+        rows.any(|row| each(row, free.is_picked(row), free.cells(row)).is_break())
     }
 }
 

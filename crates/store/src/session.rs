@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, RwLockReadGuard};
 
 use bindery_core::{
-    Answer, Claim, ClaimKey, ClaimRef, Class, Cluster, Counted, DecisionLimits, Handle, Lookup, Page,
-    PluginMatch, Query, Question, QuestionBudget, ReclaimVerdict, Slot, Source, Spread, Stop, Text, Uid,
-    Verdict, Volume, VolumeIndex,
+    Answer, Claim, ClaimKey, ClaimRef, Class, Cluster, ColumnRequirement, ColumnSet, Counted, DecisionLimits,
+    Handle, Lookup, MatchVerdict, Page, PluginMatch, Quantity, Query, Question, QuestionBudget,
+    ReclaimVerdict, Scanned, Slot, Source, Spread, Stop, Text, Uid, VolumeIndex, VolumeRow,
 };
 use rustc_hash::FxBuildHasher;
 
@@ -110,7 +110,7 @@ impl<'a> Session<'a> {
             }
             Question::Tallies(query) => Answer::Tallies(self.state.tallies(&query, self.asker.as_ref())),
             // The store knows no policies; where some apply, their chain answers before it.
-            Question::Verdict(_) => Answer::Verdict(Verdict::Allowed),
+            Question::Verdict(_) => Answer::Verdict(MatchVerdict::Allowed),
             Question::Reclaim(_) => Answer::Reclaim(ReclaimVerdict::default()),
         })
     }
@@ -132,7 +132,7 @@ impl<'a> Session<'a> {
         let after = after.map(|id| (id, &**state.volumes.indexed(id)));
         // One row too many shows that the limit is exceeded; more would be work for nothing.
         let rows = (limit as usize).min(self.budget.rows_left().saturating_add(1));
-        page.more = state.index.scan(query, after, |row, is_picked| {
+        page.more = state.index.scan(query, &[], after, |row, is_picked, _| {
             if page.handles.len() == rows {
                 return ControlFlow::Break(());
             }
@@ -167,14 +167,28 @@ impl Cluster for Session<'_> {
 }
 
 impl VolumeIndex for Session<'_> {
-    fn scan(&mut self, query: &Query, each: &mut dyn FnMut(&Arc<Volume>, Slot) -> ControlFlow<()>) {
+    fn scan(
+        &mut self,
+        query: &Query,
+        requirements: &[ColumnRequirement],
+        columns: &Arc<ColumnSet>,
+        each: &mut dyn FnMut(Scanned<'_>) -> ControlFlow<()>,
+    ) {
         let (state, in_flight) = (&*self.state, &mut self.in_flight);
-        state.index.scan(query, None, |row, is_picked| {
+        let (are_shown, mut read) = (state.index.shows(columns), Vec::new());
+        state.index.scan(query, requirements, None, |row, is_picked, shown| {
             let slot = slot(state, &self.asker, row, is_picked);
             if slot == Slot::InFlight {
                 *in_flight = Some(row.id);
             }
-            each(state.volumes.indexed(row.id), slot)
+            let volume = state.volumes.indexed(row.id);
+            if !are_shown {
+                read.clear();
+                read.extend(columns.cells(volume));
+            }
+            let capacity = Quantity { whole: row.whole, nanos: row.nanos, ..Quantity::ZERO };
+            let cells = if are_shown { shown } else { &read };
+            each(Scanned { volume, row: VolumeRow { capacity, cells }, slot })
         });
     }
 

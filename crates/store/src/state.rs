@@ -9,7 +9,7 @@ mod volumes;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use bindery_core::{Claim, ClaimKey, Class, Lookup, Quantity, Query, Tally, Text, Uid};
+use bindery_core::{Claim, ClaimKey, Class, ColumnSet, Lookup, Quantity, Query, Tally, Text, Uid};
 
 pub(crate) use self::entries::{VolumeId, Volumes};
 use self::pods::Pods;
@@ -45,6 +45,10 @@ impl State {
     pub(crate) fn keep_namespaces(&mut self) {
         self.namespaces.get_or_insert_default();
         self.synced.remove(&Kind::Namespace);
+    }
+
+    pub(crate) fn keep_columns(&mut self, columns: Arc<ColumnSet>) {
+        self.index.show(&self.volumes, columns);
     }
 
     pub(crate) fn keep_last_claims(&mut self) {

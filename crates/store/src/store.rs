@@ -5,7 +5,7 @@ mod read;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use bindery_core::{Claim, ClaimKey, Counted, DecisionLimits, Spread, Volume};
+use bindery_core::{Claim, ClaimKey, ColumnSet, Counted, DecisionLimits, Spread, Volume};
 
 use crate::change::Change;
 use crate::delivery::{Delivery, Kind, Object, Observed};
@@ -57,6 +57,12 @@ impl Store {
     /// a reclaimer reads it.
     pub fn keep_last_claims(&self) {
         self.state_mut().keep_last_claims();
+    }
+
+    /// Keeps these columns of free volumes by row from now on, because policies read them. Where they are not
+    /// kept, [`bindery_core::VolumeIndex::scan`] reads them from each volume, which takes ten times as long.
+    pub fn keep_columns(&self, columns: Arc<ColumnSet>) {
+        self.state_mut().keep_columns(columns);
     }
 
     /// Counts the volumes of siblings from now on, because policies spread volumes in these ways.

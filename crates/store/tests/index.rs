@@ -4,11 +4,15 @@
 
 mod support;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use bindery_core::{AccessModes, ClaimKey, Cluster, DecisionLimits, Query, Slot, Text, Version, Volume};
+use bindery_core::{
+    AccessModes, Cell, ClaimKey, Cluster, ColumnRequirement, ColumnSet, DecisionLimits, Narrowed, Query,
+    Requirement, Scanned, Slot, Text, Version, Volume, VolumeFact, VolumeIndex as _,
+};
 use bindery_kit::NoEnvironment;
-use bindery_store::{LiveReads, Object, ObjectKey, Store};
+use bindery_store::{LiveReads, Object, ObjectKey, Session, Store};
 use proptest::prelude::*;
 use support::{Model, any_key, any_query, any_uid, any_volume, apply, gib, gone, query, unreadable, volume};
 
@@ -34,10 +38,38 @@ fn any_step(names: usize) -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Carries the steps out on a store and on the model; every step is a newer version than those before.
-fn build(steps: Vec<Step>) -> (Store, Model) {
+/// Columns that a scan shows.
+fn columns() -> Arc<ColumnSet> {
+    let labels = ["tier", "zone", "parity", "name"].map(|key| VolumeFact::Label(key.into()));
+    let others = [VolumeFact::Topology("tier".into()), VolumeFact::ClassName];
+    Arc::new(ColumnSet::new(labels.into_iter().chain(others).collect(), Default::default()))
+}
+
+/// The names of the volumes that a scan gives. Each row shows what its volume has.
+fn scan(
+    session: &mut Session<'_>,
+    query: &Query,
+    requirements: &[ColumnRequirement],
+    columns: &Arc<ColumnSet>,
+) -> Vec<Text> {
+    let mut names = Vec::new();
+    session.scan(query, requirements, columns, &mut |Scanned { volume, row, .. }| {
+        let cells: Vec<Cell> = columns.cells(volume).collect();
+        assert_eq!((row.capacity, row.cells), (volume.capacity.unwrap_or_default(), &*cells));
+        names.push(volume.name.clone());
+        ControlFlow::Continue(())
+    });
+    names
+}
+
+/// Carries the steps out on a store and on the model; every step is a newer version than those before. The
+/// store keeps the columns from one of the steps on.
+fn build(steps: Vec<Step>, kept_from: u64, columns: &Arc<ColumnSet>) -> (Store, Model) {
     let (store, mut model) = (Store::new(), Model::default());
     for (version, step) in (1_u64..).zip(steps) {
+        if version == kept_from {
+            store.keep_columns(Arc::clone(columns));
+        }
         let name = |number: usize| Text::from(format!("v{number:02}"));
         let finish = |number: usize, volume: Volume| Volume {
             name: name(number),
@@ -113,8 +145,10 @@ proptest! {
         queries in prop::collection::vec((any_query(), 1..5_u32), 4),
         (key, uid) in (any_key(), any_uid()),
         known in any::<bool>(),
+        kept_from in 0..80_u64,
     ) {
-        let (store, model) = build(steps);
+        let shown = columns();
+        let (store, model) = build(steps, kept_from, &shown);
         let live = LiveReads::new();
         let mut session = store.session(&NoEnvironment, &live, DecisionLimits::default());
         let asker = known.then(|| (key.clone(), uid.clone()));
@@ -144,6 +178,17 @@ proptest! {
             }
             let tallies = (&mut session as &mut dyn Cluster).tallies(query.clone()).unwrap();
             prop_assert_eq!(tallies, model.tallies(&query, asker.as_ref()));
+            let columns = query.labels.iter().map(|Requirement { key, operator, values }| ColumnRequirement {
+                column: VolumeFact::Topology(key.clone()),
+                operator: *operator,
+                values: values.clone(),
+            });
+            let narrowed = Narrowed { columns: columns.collect(), at_most: None };
+            let query = Query { labels: Vec::new(), ..query };
+            let found = scan(&mut session, &query, &narrowed.columns, &shown);
+            let is_met = |name: &Text| narrowed.is_met_by(model.volumes[name].as_ref().unwrap());
+            let expected = model.candidates(&query, None).into_iter().map(|(name, _)| name).filter(is_met);
+            prop_assert_eq!(found, expected.collect::<Vec<Text>>());
         }
     }
 }
@@ -151,7 +196,8 @@ proptest! {
 /// Enough volumes for chunks to be split and merged, with labels that have to follow.
 #[test]
 fn thousands_of_volumes_keep_order_and_labels_as_they_come_and_go() {
-    let (store, mut model) = (Store::new(), Model::default());
+    let (store, mut model, columns) = (Store::new(), Model::default(), columns());
+    store.keep_columns(Arc::clone(&columns));
     // Deterministic and out of order: multiples of a number that is prime to the length.
     let shuffled = |step: usize| (0..4_000_usize).map(move |n| n * step % 4_000);
     for number in shuffled(1_237) {
@@ -166,6 +212,8 @@ fn thousands_of_volumes_keep_order_and_labels_as_they_come_and_go() {
         let live = LiveReads::new();
         let limits = DecisionLimits { rows: 1_000_000, ..DecisionLimits::default() };
         let mut session = store.session(&NoEnvironment, &live, limits);
+        let all = model.candidates(&query(), None).into_iter().map(|row| row.0);
+        assert_eq!(scan(&mut session, &query(), &[], &columns), all.collect::<Vec<Text>>());
         for (key, value) in [("parity", "even"), ("name", "v3999"), ("name", "v0007")] {
             let requirement = bindery_core::Requirement {
                 key: key.into(),

@@ -26,6 +26,9 @@ pub(crate) struct Arguments {
 enum Bench {
     /// One decision: by the component, natively, and as a scan like upstream's.
     Decide,
+    /// A plan of 10,000 claims that fit none of 10,000 volumes, in each format: `[--volumes N] [--nearest
+    /// N|all]`. Fails if it takes more than 200 MB.
+    Plan,
     /// Policies in each language, the same rule as a policy in JSON, and decisions with policies. Those whose
     /// language is not installed are left out.
     Policy,
@@ -35,11 +38,17 @@ enum Bench {
     /// Binds per second on a real API server: `[--claims N,...] [--shapes plain,pre-bound,waiting] [--classes
     /// N,...] [--against upstream]`.
     Bind,
+    /// Binds per second of claims without a policy, alone and beside 20 claims a second with a policy in
+    /// Python: `[--claims N] [--rate N] [--volumes N] [--rounds N]`.
+    Beside,
     /// What one write costs the API server, by kind of request: `[--writes N] [--rounds N]`.
     Writes,
     /// Memory of a binder with 100,000 bound pairs, time to its first bind, CPU without work: `[--pairs N]
     /// [--against upstream]`.
     Memory,
+    /// Claims per second of steered claims through upstream's binder, beside plain ones through the same:
+    /// `[--claims N] [--volumes N,...] [--singles N] [--rounds N] [--limited]`.
+    Steer,
     /// Time to the next bind after a leader is killed, and after an outage of the API server: `[--pairs N]
     /// [--rounds N]`.
     Takeover,
@@ -53,21 +62,32 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             command.arg("decide").arg("--engine").arg(components::build()?);
             return process::run(command.args(&arguments.arguments));
         }
+        Bench::Plan => {
+            let mut command = released("bindery-bench")?;
+            command.arg("plan").arg("--bindery").arg(released("bindery")?.get_program());
+            return process::run(command.args(&arguments.arguments));
+        }
         Bench::Policy => return policy(&arguments.arguments),
         Bench::Admission => "admission",
         Bench::Bind => "bind",
+        Bench::Beside => "beside",
         Bench::Writes => "writes",
         Bench::Memory => "memory",
+        Bench::Steer => "steer",
         Bench::Takeover => "takeover",
     };
     let mut command = released("bindery-bench-cluster")?;
+    command.arg(name);
     // Of all that run on a cluster, only the writes need no Bindery.
     if name != "writes" {
         let bindery = released("bindery")?.get_program().to_owned();
-        command.env("BINDERY_BINDERY", bindery).env("BINDERY_ENGINE", components::build()?);
+        command.env("BINDERY_BINDERY", &bindery).env("BINDERY_ENGINE", components::build()?);
+        if name == "beside" {
+            command.arg("--policy").arg(authored(&bindery, "python")?);
+        }
     }
     tools::offer_control_plane(&mut command)?;
-    process::run(command.arg(name).args(&arguments.arguments))
+    process::run(command.args(&arguments.arguments))
 }
 
 /// Measures policies.

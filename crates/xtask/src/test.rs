@@ -14,7 +14,7 @@ use crate::{chart, cluster, components, image, process, timing, workspace};
 
 /// The package of the tests that need root, most of them a whole node; its test programs.
 const NODE_TESTS: &str = "bindery-node";
-const NODE_PROGRAMS: [&str; 4] = ["image", "leftovers", "node", "release"];
+const NODE_PROGRAMS: [&str; 5] = ["image", "leftovers", "node", "release", "release_steering"];
 
 /// Tests on a whole node that only long runs run: with cert-manager, and with enforced NetworkPolicies.
 pub(crate) const CERT_MANAGER: &str = "cert_manager";

@@ -114,6 +114,7 @@ pub(crate) const SUPPORTED_ENDS: [&str; 2] = ["kubernetes-oldest", "kubernetes-n
 pub(crate) fn offer_control_plane(command: &mut Command) -> Result<()> {
     command.env("BINDERY_KUBE_APISERVER", install(Tool::KubeApiserver)?);
     command.env("BINDERY_KUBE_CONTROLLER_MANAGER", install(Tool::KubeControllerManager)?);
+    command.env("BINDERY_KUBE_SCHEDULER", install(Tool::KubeScheduler)?);
     offer_etcd(command)
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bindery_core::{SelectorOperator, VolumeFact};
 use bindery_policy::{
-    Candidates, Chain, ClaimView, Counts, Matcher, Matches, Metadata, Narrowing, OnFailure, Otherwise,
-    Policy, PolicyFault, Reason, Requirement, Verdicts,
+    Candidates, Chain, ClaimView, Matcher, Matches, Metadata, Narrowing, OnFailure, Otherwise, Policy,
+    PolicyFault, PolicyMetrics, Reason, Requirement, Verdicts,
 };
 
 /// The policy `reserved`: volumes with the label `bindery.dev/reserved-for` are not for the claims of tests.
@@ -33,7 +33,7 @@ pub(crate) fn reserved() -> Chain {
         max_candidates: 4_096,
         on_failure: OnFailure::Wait,
         otherwise: Otherwise::Provision,
-        counts: Counts::default(),
+        metrics: PolicyMetrics::default(),
     }])
 }
 

@@ -12,7 +12,7 @@ use bindery_kit::{InMemoryApi, json as kit};
 use bindery_kube::decode;
 use bindery_policy::Chain;
 use bindery_store::{Delivery, Kind, Object, Observed, Store};
-use bindery_webhook::{AdmissionMetrics, AdmissionSettings, PATH, admission};
+use bindery_webhook::{AdmissionMetrics, AdmissionSettings, MUTATE_PATH, PATH, admission};
 use http_body_util::BodyExt as _;
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
@@ -243,13 +243,28 @@ impl Replica {
         answer.json.expect("a review is JSON")["response"].clone()
     }
 
+    /// Sends a review to the path that may change its object, and returns its `response`.
+    ///
+    /// # Panics
+    ///
+    /// The answer is not a review.
+    pub async fn mutation(&self, review: &Value) -> Value {
+        let answer = self.send_to(MUTATE_PATH, review.to_string().into_bytes()).await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
+        answer.json.expect("a review is JSON")["response"].clone()
+    }
+
     /// Sends a body.
     ///
     /// # Panics
     ///
     /// The router fails, which it never does.
     pub async fn send(&self, body: impl Into<Body>) -> Answer {
-        let request = Request::post(format!("{PATH}?timeout=3s")).header("content-type", "application/json");
+        self.send_to(PATH, body).await
+    }
+
+    async fn send_to(&self, path: &str, body: impl Into<Body>) -> Answer {
+        let request = Request::post(format!("{path}?timeout=3s")).header("content-type", "application/json");
         let request = request.body(body.into()).expect("a request");
         let response = self.router().oneshot(request).await.expect("a router answers");
         let status = response.status();

@@ -81,7 +81,7 @@ async fn other_paths_and_methods_are_refused() {
     for (method, path, status) in [
         ("GET", PATH, StatusCode::METHOD_NOT_ALLOWED),
         ("DELETE", PATH, StatusCode::METHOD_NOT_ALLOWED),
-        ("POST", "/mutate", StatusCode::NOT_FOUND),
+        ("POST", "/convert", StatusCode::NOT_FOUND),
     ] {
         let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
         let response = Replica::default().router().oneshot(request).await.unwrap();

@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// Concurrent requests of the load.
-const IN_FLIGHT: usize = 32;
+pub(crate) const IN_FLIGHT: usize = 32;
 
 /// The shape of the claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -105,15 +105,15 @@ impl Load {
         Ok(())
     }
 
-    /// Waits until the binder has seen every volume: it is Available, or Bound if a user reserved it.
-    pub(crate) async fn until_volumes_settle(&self) -> Result<()> {
+    /// Waits until the binder has seen that many volumes: each is Available, or Bound if a user reserved it.
+    pub(crate) async fn until_volumes_settle(&self, count: usize) -> Result<()> {
         let settled = |volume: &PersistentVolume| {
             let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
             matches!(phase, Some("Available" | "Bound"))
         };
-        let mut names = HashSet::with_capacity(self.size.claims);
+        let mut names = HashSet::with_capacity(count);
         let mut volumes = watcher(self.volumes.clone(), Config::default()).applied_objects().boxed();
-        while names.len() < self.size.claims {
+        while names.len() < count {
             let volume = volumes.try_next().await?.context("the watch of volumes has ended")?;
             if settled(&volume) {
                 names.insert(volume.metadata.name.unwrap_or_default());

@@ -2,10 +2,11 @@
 //! ceiling, which is a client that makes the same writes and decides nothing. Binders take turns, so other
 //! load on the machine affects all of them.
 //!
-//! `cargo xtask bench admission|bind|memory|takeover|writes` builds and runs this; `docs/benchmarks.md` has
-//! the figures.
+//! `cargo xtask bench admission|beside|bind|memory|steer|takeover|writes` builds and runs this;
+//! `docs/benchmarks.md` has the figures.
 
 mod admission;
+mod beside;
 mod bind;
 mod binder;
 mod ceiling;
@@ -13,6 +14,8 @@ mod figures;
 mod load;
 mod memory;
 mod round;
+mod steer;
+mod steps;
 mod takeover;
 mod usage;
 mod writes;
@@ -36,10 +39,14 @@ struct Arguments {
 enum Bench {
     /// Reviews per second of the webhook, and the time that it adds to the creation of a claim.
     Admission(admission::Arguments),
+    /// Binds per second of claims without a policy, beside claims with one.
+    Beside(beside::Arguments),
     /// Binds per second.
     Bind(bind::Arguments),
     /// Memory, time to the first bind, and idle CPU with many bound pairs.
     Memory(memory::Arguments),
+    /// Steered claims through upstream's binder, beside plain ones.
+    Steer(steer::Arguments),
     /// Time to the next bind after a leader is killed, and after an outage of the API server.
     Takeover(takeover::Arguments),
     /// The API server's CPU for one write, by the kind of request.
@@ -78,8 +85,10 @@ impl Binders {
 async fn main() -> Result<()> {
     match Arguments::parse().bench {
         Bench::Admission(arguments) => admission::run(arguments).await,
+        Bench::Beside(arguments) => beside::run(&arguments).await,
         Bench::Bind(arguments) => bind::run(&arguments).await,
         Bench::Memory(arguments) => memory::run(&arguments).await,
+        Bench::Steer(arguments) => steer::run(&arguments).await,
         Bench::Takeover(arguments) => takeover::run(&arguments).await,
         Bench::Writes(arguments) => writes::run(&arguments).await,
     }

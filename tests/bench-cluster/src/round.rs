@@ -51,7 +51,7 @@ pub(crate) async fn measure(binder: &Binder, shape: Shape, size: Size) -> Result
             Usage::when_idle(binder).await?;
         }
     } else {
-        load.until_volumes_settle().await?;
+        load.until_volumes_settle(load.volumes()).await?;
     }
     let server = plane.api_server().id();
     let usage = |id: Option<u32>| id.map(Usage::of).transpose().map(Option::unwrap_or_default);
@@ -103,7 +103,7 @@ async fn requests(client: &kube::Client) -> Result<f64> {
 }
 
 /// Binds per second, and the median and 99th percentile of the seconds from creation to Bound.
-fn times(created: &HashMap<String, Instant>, bound: &Bound) -> (f64, [f64; 2]) {
+pub(crate) fn times(created: &HashMap<String, Instant>, bound: &Bound) -> (f64, [f64; 2]) {
     let waits: Vec<f64> = created
         .iter()
         .filter_map(|(name, sent)| Some(bound.get(name)?.duration_since(*sent).as_secs_f64()))

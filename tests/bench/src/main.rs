@@ -1,9 +1,10 @@
-//! Benchmarks without a cluster: one decision, and policies.
+//! Benchmarks without a cluster: one decision, policies, and a plan.
 //!
 //! `cargo xtask bench` builds and runs this; `docs/benchmarks.md` has the figures.
 
 mod decide;
 mod measure;
+mod plan;
 mod policy;
 mod scan;
 mod scenario;
@@ -15,12 +16,14 @@ use clap::Parser;
 #[derive(Parser)]
 enum Arguments {
     Decide(decide::Arguments),
+    Plan(plan::Arguments),
     Policy(policy::Arguments),
 }
 
 fn main() -> Result<()> {
     match Arguments::parse() {
         Arguments::Decide(arguments) => decide::run(&arguments),
+        Arguments::Plan(arguments) => plan::run(&arguments),
         Arguments::Policy(arguments) => policy::run(&arguments),
     }
 }

@@ -55,7 +55,7 @@ impl Cluster {
 
     /// Starts a proxy in front of the API server.
     pub async fn proxy(&self) -> Proxy {
-        Proxy::start(&self.plane).await.unwrap()
+        Proxy::start(&self.kubeconfig()).await.unwrap()
     }
 
     /// The administrator's kubeconfig.

@@ -47,6 +47,10 @@ pub enum Manager {
     Off,
     /// All but the binder, as in a cluster with Bindery.
     WithoutBinder,
+    /// All, as in a cluster whose control plane cannot be changed.
+    Whole,
+    /// All, with upstream's own limit of requests.
+    Untouched,
     /// The binder alone, without rate limits, for comparisons with Bindery.
     BinderAlone,
     /// The two that remove the protection finalizers of deleted volumes and claims. Every binder needs them.
@@ -69,14 +73,16 @@ pub struct ControlPlane {
     arguments: Vec<OsString>,
 }
 
+/// The path of a program, in the variable of that name.
+fn program(name: &str) -> Result<PathBuf> {
+    let path = std::env::var_os(name).filter(|value| !value.is_empty());
+    path.map(PathBuf::from).with_context(|| format!("{name} is not set: run this by `cargo xtask`"))
+}
+
 impl Programs {
     /// The programs that `cargo xtask` installed: `BINDERY_ETCD`, `BINDERY_KUBE_APISERVER`,
     /// `BINDERY_KUBE_CONTROLLER_MANAGER`.
     pub fn from_env() -> Result<Self> {
-        let program = |name: &str| {
-            let path = std::env::var_os(name).filter(|value| !value.is_empty());
-            path.map(PathBuf::from).with_context(|| format!("{name} is not set: run this by `cargo xtask`"))
-        };
         Ok(Self {
             etcd: program("BINDERY_ETCD")?,
             kube_apiserver: program("BINDERY_KUBE_APISERVER")?,
@@ -129,9 +135,7 @@ impl ControlPlane {
 
     /// A client that sends each request once, whatever the answer.
     pub async fn client_without_retries(&self) -> Result<kube::Client> {
-        let mut config = config_of(&self.kubeconfig()).await?;
-        config.default_retry = false;
-        Ok(kube::Client::try_from(config)?)
+        client_without_retries(&self.kubeconfig()).await
     }
 
     /// Where etcd listens for clients.
@@ -160,6 +164,7 @@ impl ControlPlane {
         self.controllers = manager;
         let controllers = match manager {
             Manager::Off => return Ok(()),
+            Manager::Whole | Manager::Untouched => "*",
             Manager::WithoutBinder => bindery_servers::ALL_BUT_THE_BINDER,
             Manager::BinderAlone => bindery_servers::THE_BINDER,
             Manager::ProtectionAlone => {
@@ -167,10 +172,19 @@ impl ControlPlane {
             }
         };
         let mut arguments = self.layout.manager(controllers)?;
-        arguments.extend(["--kube-api-qps=10000".into(), "--kube-api-burst=10000".into()]);
+        if manager != Manager::Untouched {
+            arguments.extend(["--kube-api-qps=10000".into(), "--kube-api-burst=10000".into()]);
+        }
         let (program, log) = (&self.programs.kube_controller_manager, self.manager_log_file());
         self.manager = Some(Server::start(program, arguments, &log)?);
         Ok(())
+    }
+
+    /// Starts upstream's scheduler (`BINDERY_KUBE_SCHEDULER`).
+    pub fn start_scheduler(&self) -> Result<Server> {
+        let program = program("BINDERY_KUBE_SCHEDULER")?;
+        let log = self.folder.path().join("kube-scheduler.log");
+        Server::start(&program, self.layout.scheduler()?, &log)
     }
 
     /// The output of all controller managers so far.
@@ -216,8 +230,7 @@ impl ControlPlane {
     /// with further arguments, starts both again, and waits until they are ready. The controller manager is
     /// restarted too, because its watches would wait for versions that etcd does not have.
     pub async fn restore_snapshot(&mut self, snapshot: &Path, further: &[&str]) -> Result<()> {
-        let etcdutl = std::env::var_os("BINDERY_ETCDUTL").filter(|value| !value.is_empty());
-        let etcdutl = etcdutl.context("BINDERY_ETCDUTL is not set: run this by `cargo xtask`")?;
+        let etcdutl = program("BINDERY_ETCDUTL")?;
         self.manager = None;
         self.api_server.kill()?;
         self.etcd.kill()?;
@@ -302,6 +315,13 @@ impl ControlPlane {
 /// A client with this kubeconfig.
 pub async fn client_of(kubeconfig: &Path) -> Result<kube::Client> {
     Ok(kube::Client::try_from(config_of(kubeconfig).await?)?)
+}
+
+/// A client with this kubeconfig that sends each request once, whatever the answer.
+pub(crate) async fn client_without_retries(kubeconfig: &Path) -> Result<kube::Client> {
+    let mut config = config_of(kubeconfig).await?;
+    config.default_retry = false;
+    Ok(kube::Client::try_from(config)?)
 }
 
 async fn config_of(kubeconfig: &Path) -> Result<kube::Config> {

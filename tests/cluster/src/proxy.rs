@@ -5,7 +5,7 @@ mod tls;
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::ControlPlane;
+use crate::control_plane::client_without_retries;
 
 /// The faults that a [`Proxy`] makes. A function from requests to faults is one too.
 pub trait Faults: Send + Sync + 'static {
@@ -172,25 +172,25 @@ impl Request {
 }
 
 impl Proxy {
-    /// Starts a proxy in front of a control plane.
-    pub async fn start(plane: &ControlPlane) -> Result<Self> {
-        Self::start_with(plane, false).await
+    /// Starts a proxy in front of the API server of a kubeconfig.
+    pub async fn start(kubeconfig: &Path) -> Result<Self> {
+        Self::start_with(kubeconfig, false).await
     }
 
     /// Starts a proxy that asks the API server for JSON, so that a test can read and replace answers and
     /// events.
-    pub async fn start_in_json(plane: &ControlPlane) -> Result<Self> {
-        Self::start_with(plane, true).await
+    pub async fn start_in_json(kubeconfig: &Path) -> Result<Self> {
+        Self::start_with(kubeconfig, true).await
     }
 
-    async fn start_with(plane: &ControlPlane, in_json: bool) -> Result<Self> {
+    async fn start_with(kubeconfig: &Path, in_json: bool) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("bindery-proxy-").tempdir()?;
         let authority = Authority::new();
         let listener =
             TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("the proxy finds no free port")?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
-            upstream: plane.client_without_retries().await?,
+            upstream: client_without_retries(kubeconfig).await?,
             in_json,
             faults: RwLock::new(Arc::new(NoFaults)),
             connections: Mutex::default(),
@@ -205,7 +205,7 @@ impl Proxy {
         let serving = serve::run(Arc::clone(&shared), listener, tls::acceptor(&authority)?);
         tokio::spawn(running.clone().run_until_cancelled_owned(serving));
         let started = Self { shared, folder, address, _running: running.drop_guard() };
-        started.write_kubeconfig(plane, &authority.pem())?;
+        started.write_kubeconfig(kubeconfig, &authority.pem())?;
         Ok(started)
     }
 
@@ -257,8 +257,8 @@ impl Proxy {
         std::mem::take(&mut *lock(&self.shared.forwarded))
     }
 
-    fn write_kubeconfig(&self, plane: &ControlPlane, authority: &str) -> Result<()> {
-        let mut kubeconfig: Value = serde_json::from_slice(&fs::read(plane.kubeconfig())?)?;
+    fn write_kubeconfig(&self, upstream: &Path, authority: &str) -> Result<()> {
+        let mut kubeconfig: Value = serde_json::from_slice(&fs::read(upstream)?)?;
         let certificate = self.folder.path().join("authority.crt");
         fs::write(&certificate, authority)?;
         kubeconfig["clusters"][0]["cluster"] =

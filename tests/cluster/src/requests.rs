@@ -77,10 +77,11 @@ fn collection(object: &Value) -> String {
     let text = |field: &Value| field.as_str().unwrap().to_owned();
     let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
     let root = if version.contains('/') { "/apis" } else { "/api" };
-    let plural = match kind.as_str() {
-        "NetworkPolicy" => "networkpolicies".to_owned(),
-        kind if kind.ends_with("Class") => format!("{}es", kind.to_lowercase()),
-        kind => format!("{}s", kind.to_lowercase()),
+    let kind = kind.to_lowercase();
+    let plural = match kind.strip_suffix('y') {
+        Some(stem) => format!("{stem}ies"),
+        None if kind.ends_with("class") => format!("{kind}es"),
+        None => format!("{kind}s"),
     };
     object["metadata"]["namespace"].as_str().map_or_else(
         || format!("{root}/{version}/{plural}"),

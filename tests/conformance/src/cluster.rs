@@ -51,7 +51,7 @@ impl Cluster {
     /// One of them does not start.
     pub async fn start() -> Result<Self> {
         let plane = ControlPlane::start_with(Programs::from_env()?, Manager::Off, &[UNPLUGGED]).await?;
-        let proxy = Proxy::start(&plane).await?;
+        let proxy = Proxy::start(&plane.kubeconfig()).await?;
         let kubeconfig = Kubeconfig::read_from(proxy.kubeconfig())?;
         let mut config =
             kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;

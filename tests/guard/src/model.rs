@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use bindery_core::guard::{ObjectName, Reclaim, View};
 use bindery_core::{
-    AccessModes, Answer, BindingMode, Claim, ClaimKey, Class, Cluster, Fate, Handle, Lookup, Migration,
-    OperationState, Page, Plugin, PluginMatch, Pod, Query, Question, ReclaimPolicy, ReclaimVerdict, Slot,
-    Source, Stop, Text, Verdict, Volume, VolumePhase,
+    AccessModes, Answer, BindingMode, Claim, ClaimKey, Class, Cluster, Fate, Handle, Lookup, MatchVerdict,
+    Migration, OperationState, Page, Plugin, PluginMatch, Pod, Query, Question, ReclaimPolicy,
+    ReclaimVerdict, Slot, Source, Stop, Text, Volume, VolumePhase,
 };
 
 /// The objects at one time.
@@ -213,7 +213,7 @@ impl Cluster for Model {
                 volume.claim_ref.as_ref().is_some_and(|r| r.name == key.name && r.namespace == key.namespace)
             })),
             Question::Tallies(_) => Answer::Tallies(Vec::new()),
-            Question::Verdict(_) => Answer::Verdict(Verdict::Allowed),
+            Question::Verdict(_) => Answer::Verdict(MatchVerdict::Allowed),
             Question::Reclaim(name) => {
                 let (policy, reason) = ("p".into(), "r".into());
                 Answer::Reclaim(ReclaimVerdict { fate: self.told_fate(&name), policy, reason })

@@ -219,6 +219,8 @@ fn volume(c: &mut Choices<'_>, name: &str, objects: &Objects) -> Volume {
             provisioned_by: some(c, 40, &[PLUGIN, DRIVER, MIGRATED.0, "", "kubernetes.io/none"]),
             migrated_to: some(c, 10, &[MIGRATED.1, ""]),
             pre_resize_capacity: if c.percent(10) { Some(size(c)) } else { None },
+            reserved_for: None,
+            fence: None,
         },
         finalizers: finalizers
             .into_iter()
@@ -242,6 +244,7 @@ fn volume(c: &mut Choices<'_>, name: &str, objects: &Objects) -> Volume {
             ReclaimPolicy::Unknown,
         ]),
         node_affinity: c.percent(10),
+        topology: None,
         source: c.usually(&["hostPath", "csi"]).into(),
         phase: c.pick(&[
             VolumePhase::Available,

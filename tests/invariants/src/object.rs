@@ -6,6 +6,8 @@ use serde_json::Value;
 
 use crate::quantity::thousandths;
 
+/// Annotation of a volume that mode steer has reserved: `NAMESPACE/NAME UID` of the claim.
+const RESERVED_FOR: &str = "steer.bindery.dev/reserved-for";
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 /// Metadata of a volume or claim.
@@ -52,7 +54,10 @@ pub(crate) struct Claim {
     pub(crate) class: String,
     pub(crate) mode: String,
     pub(crate) attributes_class: String,
+    /// Without the requirement that steers it.
     pub(crate) selector: Vec<Requirement>,
+    /// Whether no volume has a label that it requires, so that upstream finds none by itself.
+    pub(crate) is_steered: bool,
     /// `""`: none.
     pub(crate) volume_name: String,
     pub(crate) phase: String,
@@ -103,6 +108,13 @@ impl Volume {
         reservation.is_some_and(|it| it.key == claim.key && (it.uid.is_empty() || it.uid == claim.meta.uid))
     }
 
+    /// The UID of the claim that mode steer has reserved it for.
+    pub(crate) fn steered_for(&self) -> Option<&str> {
+        let (key, uid) = self.meta.annotations.get(RESERVED_FOR)?.split_once(' ')?;
+        let reservation = self.reservation.as_ref().filter(|it| it.key == key)?;
+        (reservation.uid.is_empty() || reservation.uid == uid).then_some(uid)
+    }
+
     /// The UID of the claim that it is reserved for.
     pub(crate) fn claim_uid(&self) -> Option<&str> {
         self.reservation.as_ref().map(|it| it.uid.as_str()).filter(|uid| !uid.is_empty())
@@ -119,13 +131,18 @@ impl Claim {
         let request = amount(object, "/spec/resources/requests/storage").map_err(named)?;
         let status_capacity = amount(object, "/status/capacity/storage").map_err(named)?;
         let meta = Meta::of(object);
+        let (name, namespace) = (text(object, "/metadata/name"), text(object, "/metadata/namespace"));
+        let steering = format!("{name}.{namespace}.steer.bindery.dev/claim");
+        let steers = |needed: &Requirement| needed.key == steering && needed.operator == "Exists";
+        let (steering, selector): (Vec<_>, Vec<_>) = selector(object).into_iter().partition(steers);
         Ok(Self {
             request: request.unwrap_or_default(),
             access_modes: texts(object, "/spec/accessModes"),
             class: class(object, &meta),
             mode: mode(object),
             attributes_class: text(object, "/spec/volumeAttributesClassName"),
-            selector: selector(object),
+            selector,
+            is_steered: !steering.is_empty(),
             volume_name: text(object, "/spec/volumeName"),
             phase: text(object, "/status/phase"),
             status_capacity,

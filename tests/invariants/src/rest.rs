@@ -49,6 +49,8 @@ impl Snapshot {
         let why = format!("it is {:?} and should be {}", volume.phase, phases.join(" or "));
         found.check(volume, Rule::VolumePhase, (!is_expected).then_some(why));
         found.check(volume, Rule::Reservation, odd_reservation(volume));
+        let left = volume.steered_for().map(|uid| format!("it still says that it is reserved for {uid}"));
+        found.check(volume, Rule::SteeringEnds, left);
         found.check(volume, Rule::Finalizer, wrong_finalizer(volume));
         let is_stuck = volume.meta.is_deleted && volume.phase != "Bound";
         found.check(volume, Rule::DeletionEnds, is_stuck.then(|| finalizers_of(volume)));
@@ -99,7 +101,8 @@ impl Snapshot {
             return volume.is_reserved_for(claim) && fit::reserved(volume, claim).is_none();
         }
         let is_scheduled = self.waits_for_consumer.get(&claim.class).copied().unwrap_or_default();
-        !is_scheduled && volume.phase == "Available" && fit::free(volume, claim).is_none()
+        let is_left = is_scheduled || claim.is_steered;
+        !is_left && volume.phase == "Available" && fit::free(volume, claim).is_none()
     }
 }
 

@@ -73,7 +73,19 @@ impl Snapshot {
         for volume in self.volumes.values() {
             found.check(volume, Rule::Protected, unprotected(&volume.meta, "kubernetes.io/pv-protection"));
         }
+        self.check_steering(&mut found);
         found.sorted()
+    }
+
+    fn check_steering(&self, found: &mut Found) {
+        let reserved = self.volumes.values().filter_map(|volume| Some((volume.steered_for()?, volume)));
+        let reserved: BTreeMap<&str, &Volume> = reserved.collect();
+        for volume in self.volumes.values() {
+            let uid = volume.steered_for().or(volume.claim_uid());
+            let other = uid.and_then(|uid| reserved.get(uid)).filter(|other| other.name != volume.name);
+            let why = other.map(|other| format!("it is reserved for {uid:?}, as volume {} is", other.name));
+            found.check(volume, Rule::SteeredOnce, why);
+        }
     }
 
     /// Violations that must not occur in a cluster at rest, harms included, sorted.

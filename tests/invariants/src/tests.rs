@@ -280,6 +280,32 @@ fn a_volume_without_a_claim_must_be_released_or_free() {
 }
 
 #[test]
+fn volumes_that_mode_steer_has_reserved_break_rules_until_they_are_bound() {
+    use Rule::{SteeredOnce, SteeringEnds};
+    let annotation =
+        json!({"metadata": {"annotations": {"steer.bindery.dev/reserved-for": "default/c uid-c"}}});
+    assert_eq!(
+        broken(&[with(volume(), annotation.clone())], &[claim()]),
+        [(SteeringEnds, VOLUME.to_owned())]
+    );
+    let second = json!({
+        "metadata": {"name": "w", "annotations": {"pv.kubernetes.io/bound-by-controller": null}},
+        "spec": {"claimRef": {"uid": null}},
+        "status": {"phase": "Available"},
+    });
+    let second = with(with(volume(), annotation), second);
+    assert_eq!(
+        broken(&[volume(), second], &[claim()]),
+        [(SteeredOnce, VOLUME.to_owned()), (SteeringEnds, "volume w".to_owned())]
+    );
+    // A person has reserved it for another claim since.
+    let taken = json!({
+        "metadata": {"annotations": {"steer.bindery.dev/reserved-for": "default/d uid-d"}},
+    });
+    assert_eq!(broken(&[with(volume(), taken)], &[claim()]), []);
+}
+
+#[test]
 fn a_capacity_that_is_not_a_quantity_is_an_error() {
     let odd = with(volume(), json!({"spec": {"capacity": {"storage": "lots"}}}));
     let error = Snapshot::read(&[odd], &[], &[]).expect_err("it cannot be read");

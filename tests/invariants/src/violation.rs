@@ -13,8 +13,8 @@ pub struct Violation {
     pub why: String,
 }
 
-/// A rule. Breaking one of the first six does lasting harm, so they hold at any moment; the others hold in a
-/// cluster at rest.
+/// A rule. Breaking one of the first seven does lasting harm, so they hold at any moment; the others hold
+/// in a cluster at rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
     /// No two bound claims have the same volume.
@@ -27,6 +27,8 @@ pub enum Rule {
     Fits,
     /// The volume of a complete pair is neither released nor failed.
     NotReclaimed,
+    /// Mode steer reserves no second volume for a claim: upstream releases one of them.
+    SteeredOnce,
     /// Volumes and claims that are not being deleted have their protection finalizers.
     Protected,
     /// A claim is Bound or Lost if and only if it has `bind-completed`.
@@ -47,6 +49,8 @@ pub enum Rule {
     Finalizer,
     /// The deletion of a volume without a claim ends.
     DeletionEnds,
+    /// No volume is reserved by mode steer any more, and none says so that is bound.
+    SteeringEnds,
 }
 
 impl fmt::Display for Violation {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bindery_controller::{
     DecisionOutcome, Intake, Journal, Key, Note, Port, Purpose, Write, WriteError, Written,
 };
+use bindery_core::steer::SteerWrite;
 use bindery_core::{Action, Claim, ClaimKey, Evidence, Lookup, Regarding, Subject, Text, Timestamp, Volume};
 use bindery_policy::PolicyEvidence;
 use bindery_store::{Delivery, Kind, Object};
@@ -311,6 +312,31 @@ impl<X: Send + 'static> Port for InMemoryApi<X> {
         }
         if let (Ok(Written::Deletion), Action::DeleteVolume { volume }) = (&result, &write.action) {
             self.unprotect_later(&volume.name);
+        }
+        drop(permit);
+        self.travel().await;
+        result
+    }
+
+    async fn read_reservation(&self, name: &Text) -> Lookup<(Arc<Volume>, bool)> {
+        match self.read_volume(name, Purpose::Guard).await {
+            Lookup::Found(volume) => {
+                let is_own = self.objects().reserved.contains(name);
+                Lookup::Found((volume, is_own))
+            }
+            Lookup::Absent => Lookup::Absent,
+            Lookup::Unreadable(why) => Lookup::Unreadable(why),
+            Lookup::Failed(why) => Lookup::Failed(why),
+        }
+    }
+
+    async fn steer(&self, write: &SteerWrite) -> Result<Written, WriteError> {
+        self.note(write.name());
+        self.travel().await;
+        let permit = self.gate.acquire().await.expect("the gate is never closed");
+        let result = self.change(|objects| objects.steer(write));
+        if result.is_ok() {
+            self.shared.written.notify_one();
         }
         drop(permit);
         self.travel().await;

@@ -6,6 +6,7 @@
 //! - `InMemoryApi` (feature `api`, because crates below the controller have no use for it) is an API server
 //!   behind the binder's port, with versions, conflicts, finalizers, faults by script, and a log of requests.
 //! - `NoEnvironment` (feature `store`) answers a session of the store in tests without plugins.
+//! - `upstream` (feature `api`) makes an engine in own mode see claims as upstream's binder does.
 //! - [`write_volume`] and [`write_claim`] change an object as the API server does.
 //! - `Authority` (feature `certificates`) signs certificates of servers and clients.
 //! - `policy` (feature `policy`) makes a policy of a native matcher, and `reclaim_rule` a rule of a native
@@ -32,6 +33,8 @@ mod percentiles;
 mod random;
 #[cfg(feature = "policy")]
 mod reclaimers;
+#[cfg(feature = "api")]
+pub mod upstream;
 #[cfg(feature = "waiting")]
 mod waiting;
 pub mod words;
@@ -55,4 +58,4 @@ pub use random::{Choices, check_all, number_from_env, seeded_runner};
 pub use reclaimers::{ByLabel, KEEP, keeps_labelled, reclaim_rule};
 #[cfg(feature = "waiting")]
 pub use waiting::poll;
-pub use writes::{write_claim, write_volume};
+pub use writes::{steer_claim, steer_volume, write_claim, write_volume};

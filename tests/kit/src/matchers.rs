@@ -4,8 +4,8 @@ use std::sync::{Arc, Barrier, LazyLock};
 
 use bindery_core::{ClaimFact, Quantity, SelectorOperator, Spread, VolumeFact};
 use bindery_policy::{
-    Bound, Candidates, ClaimView, Counts, Matcher, Matches, Metadata, Narrowing, OnFailure, Otherwise,
-    Policy, PolicyFault, Reason, Requirement, SCORE_MAX, Verdicts,
+    Bound, Candidates, ClaimView, Matcher, Matches, Metadata, Narrowing, OnFailure, Otherwise, Policy,
+    PolicyFault, PolicyMetrics, Reason, Requirement, SCORE_MAX, Verdicts,
 };
 
 /// The label of claims and volumes that names a zone.
@@ -23,7 +23,7 @@ pub fn policy(name: &str, matcher: impl Matcher + 'static) -> Policy {
         max_candidates: 4_096,
         on_failure: OnFailure::Wait,
         otherwise: Otherwise::Provision,
-        counts: Counts::default(),
+        metrics: PolicyMetrics::default(),
     }
 }
 

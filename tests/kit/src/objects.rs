@@ -30,6 +30,7 @@ pub fn volume(name: &str) -> Volume {
         claim_ref: None,
         policy: ReclaimPolicy::Retain,
         node_affinity: false,
+        topology: None,
         source: "hostPath".into(),
         phase: VolumePhase::Available,
         facts: Facts::default(),
@@ -50,6 +51,8 @@ pub fn claim(key: ClaimKey) -> Claim {
         mode: VolumeMode::Filesystem,
         attributes_class: None,
         selector: None,
+        steered: false,
+        choice: None,
         volume_name: None,
         data_source: false,
         status: ClaimStatus {

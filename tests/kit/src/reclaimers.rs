@@ -4,7 +4,8 @@ use std::sync::{Arc, LazyLock};
 
 use bindery_core::ClaimFact;
 use bindery_policy::{
-    Counts, Judged, Matches, Metadata, OnFailure, PolicyFault, Reason, ReclaimRule, Reclaimer, Released, Wish,
+    Judged, Matches, Metadata, OnFailure, PolicyFault, PolicyMetrics, Reason, ReclaimRule, Reclaimer,
+    Released, Wish,
 };
 
 /// The label of claims whose volumes are kept.
@@ -20,7 +21,7 @@ pub fn reclaim_rule(name: &str, reclaimer: impl Reclaimer + 'static) -> ReclaimR
         settings: "{}".to_owned(),
         allow: Vec::new(),
         on_failure: OnFailure::Wait,
-        counts: Counts::default(),
+        metrics: PolicyMetrics::default(),
     }
 }
 

@@ -10,6 +10,9 @@
 //! | `access_modes` | `RWO,ROX` |
 //! | `claim_ref` | `NAME` in namespace `ns`, or `NAME/UID` |
 //! | `finalizers` | names; `in-tree` and `external` stand for the two of deletion |
+//! | `choice` | `NAME/UID` of the volume, or `NAME/UID/withdrawn` |
+//! | `reserved_for` | `NAME/UID` of a claim in namespace `ns` |
+//! | `fence` | `UID/VERSION` of a claim |
 //! | `labels`, `selector` | `KEY:VALUE`; an invalid selector is `!ERROR` |
 
 use bindery_core::{AccessMode, FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Point, Quantity, Returned};
@@ -100,6 +103,16 @@ fn value(path: &str, text: &str) -> Value {
             let (name, uid) = text.split_once('/').map_or((text, None), |(name, uid)| (name, Some(uid)));
             json!({"namespace": "ns", "name": name, "uid": uid})
         }
+        "choice" => {
+            let mut parts = text.split('/');
+            let [volume, uid] = [(); 2].map(|()| parts.next().expect("a choice is NAME/UID"));
+            json!({"volume": volume, "uid": uid, "withdrawn": parts.next().is_some()})
+        }
+        "reserved_for" => {
+            let (name, uid) = text.split_once('/').expect("a reservation is NAME/UID");
+            json!({"claim": {"namespace": "ns", "name": name}, "uid": uid})
+        }
+        "fence" => text.replace('/', " ").into(),
         "finalizers" => list(text).map(finalizer).collect(),
         "labels" => Value::Object(pairs(text).map(|(key, value)| (key.to_owned(), value.into())).collect()),
         "selector" => match text.strip_prefix('!') {

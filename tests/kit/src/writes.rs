@@ -1,7 +1,8 @@
 //! The effect of a write on an object that the API server accepts.
 
+use bindery_core::steer::{SteerWrite, fence, steering_key};
 use bindery_core::{
-    Action, CapacityChange, Claim, ClaimRef, Clear, Edit, FINALIZER_EXTERNAL, FINALIZER_IN_TREE,
+    Action, CapacityChange, Claim, ClaimKey, ClaimRef, Clear, Edit, FINALIZER_EXTERNAL, FINALIZER_IN_TREE,
     FinalizerEdit, Text, Volume,
 };
 
@@ -79,6 +80,43 @@ pub fn write_claim(claim: &mut Claim, action: &Action) {
         }
         Action::RemoveSelectedNode { .. } => claim.annotations.selected_node = None,
         _ => {}
+    }
+}
+
+/// The label that steers a claim.
+fn label(claim: &ClaimKey) -> Option<Text> {
+    steering_key(claim).map(Text::from)
+}
+
+/// Writes the volume of a write of mode steer; a write of a claim changes nothing.
+pub fn steer_volume(volume: &mut Volume, write: &SteerWrite) {
+    match write {
+        SteerWrite::Fence { claim, .. } => volume.annotations.fence = Some(fence(claim)),
+        SteerWrite::Reserve { reservation, .. } => {
+            let ClaimKey { namespace, name } = reservation.claim.clone();
+            volume.claim_ref = Some(ClaimRef { namespace, name, uid: None });
+            volume.annotations.reserved_for = Some(Box::new(reservation.clone()));
+        }
+        SteerWrite::Release { .. } => {
+            volume.claim_ref = None;
+            volume.annotations.reserved_for = None;
+        }
+        SteerWrite::Forget { .. } => volume.annotations.reserved_for = None,
+        SteerWrite::Label { reservation, .. } => {
+            volume.labels.extend(label(&reservation.claim).map(|label| (label, reservation.uid.0.clone())));
+        }
+        SteerWrite::Unlabel { claim, .. } => {
+            volume.labels.retain(|key, _| Some(key) != label(claim).as_ref())
+        }
+        SteerWrite::Choose { .. } | SteerWrite::Touch { .. } => {}
+    }
+}
+
+/// Writes the claim of a write of mode steer; a write of a volume changes nothing. The annotation of a touch
+/// is none that decisions read.
+pub fn steer_claim(claim: &mut Claim, write: &SteerWrite) {
+    if let SteerWrite::Choose { choice, .. } = write {
+        claim.choice = Some(Box::new(choice.clone()));
     }
 }
 

@@ -35,10 +35,15 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// Brings a cluster up and loads the image into its node.
+    /// Brings a cluster up and loads the image into its node. Upstream's binder is off.
     pub async fn start(name: &str) -> Self {
+        Self::start_with(name, "without-binder").await
+    }
+
+    /// The same with these loops of upstream's controller manager.
+    pub async fn start_with(name: &str, manager: &str) -> Self {
         let name = format!("{name}-{}", std::process::id());
-        let node = Node::start(&name).unwrap();
+        let node = Node::start_with(&name, manager).unwrap();
         assert!(command("load", &name).unwrap().arg(offered("BINDERY_IMAGE")).status().unwrap().success());
         let operator = Arc::new(Operator::new(node.kubeconfig()));
         let folder = tempfile::tempdir().unwrap();
@@ -92,6 +97,11 @@ impl Installation {
             }
             other => Err(format!("{other:?}")),
         }
+    }
+
+    /// Ends all pods of the release at once.
+    pub fn kill_pods(&self) {
+        self.kubectl(&["delete", "pods", "--selector", PODS, "--force", "--grace-period=0"]);
     }
 
     /// Runs kubectl in the release's namespace and returns its output.

@@ -32,10 +32,17 @@ pub struct Node {
 }
 
 impl Node {
-    /// Brings a cluster up, which takes some ten seconds.
+    /// Brings a cluster up, which takes some ten seconds. Upstream's binder is off in it.
     pub fn start(name: &str) -> Result<Self> {
+        Self::start_with(name, "without-binder")
+    }
+
+    /// Brings a cluster up with these loops of upstream's controller manager.
+    pub fn start_with(name: &str, manager: &str) -> Result<Self> {
         let mut up = command("up", name)?;
-        up.args(["--node", "--attached"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        up.args(["--node", "--attached", "--controller-manager", manager])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         // Ctrl-C ends this process only. That ends the input of `up`, which then removes the cluster.
         let mut up = up.process_group(0).spawn().context("cargo xtask cannot be started")?;
         let mut line = String::new();

@@ -115,7 +115,7 @@ async fn stop_as_documented(installation: &Installation) {
 
 /// While Bindery is down claims can be created. They are bound when it is back.
 async fn claims_are_created_without_pods(installation: &Installation) {
-    installation.kubectl(&["delete", "pods", "--selector", PODS, "--force", "--grace-period=0"]);
+    installation.kill_pods();
     installation.create_volume("killed").await;
     installation.objects.create_claim("killed", "").await;
     assert_eq!(installation.objects.until_bound("killed").await, "killed");

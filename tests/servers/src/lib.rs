@@ -128,6 +128,21 @@ impl Layout {
             format!("--secure-port={}", free_port()?).into(),
         ])
     }
+
+    /// The arguments of kube-scheduler.
+    ///
+    /// # Errors
+    ///
+    /// No port is free.
+    pub fn scheduler(&self) -> Result<Vec<OsString>> {
+        Ok(vec![
+            path("--kubeconfig", &self.kubeconfig),
+            "--leader-elect=false".into(),
+            path("--cert-dir", &self.folder),
+            "--bind-address=127.0.0.1".into(),
+            format!("--secure-port={}", free_port()?).into(),
+        ])
+    }
 }
 
 fn path(option: &str, value: &Path) -> OsString {

@@ -8,8 +8,8 @@ use bindery_core::{
 use bindery_kit::NOW;
 use bindery_policy::{Allowed, OnFailure, Otherwise, Wish};
 
-use super::{State, check_that, fate, may_meet, uid_in};
-use crate::policies::{Document, MatchRule, WishRule, tier_of_claim, tier_of_volume};
+use super::{State, check_that, claim_ref_key, fate, may_meet, uid_in};
+use crate::policies::{Document, MatchRule, Shown, WishRule, tier_of_claim, tier_of_volume};
 use crate::world::TIER;
 
 /// What the reclaimers make of a volume whose claim is gone.
@@ -24,31 +24,69 @@ pub(crate) enum Wanted {
     Offered,
 }
 
+/// Values of [`TIER`] around a claim.
+#[derive(Clone, Copy)]
+struct Around<'a> {
+    /// Among the labels of its namespace.
+    namespace: Option<&'a str>,
+    /// Among the parameters of its class.
+    class: Option<&'a str>,
+}
+
 /// Whether every policy that applies to a claim allows it a free volume, by some labels of the claim's
-/// namespace that the binder may have seen.
+/// namespace and parameters of its class that the binder may have seen. In a rough world it may have seen any
+/// volumes of siblings.
 pub(super) fn may_get(state: &State, claim: &Claim, volume: &Volume) -> bool {
-    let allows = |tier: Option<&str>, rule: &MatchRule| {
-        rule.document.may_be_skipped() || allows(rule, claim, tier, volume)
+    let may_allow = |around: Around<'_>, rule: &MatchRule| {
+        let is_uncertain = rule.document.may_be_skipped() || rule.spreads() && !state.extra.calm;
+        is_uncertain || allows(state, rule, claim, around, volume)
     };
     let rules = &state.extra.policies.matchers;
-    namespace_tiers(state, &claim.key.namespace).any(|tier| rules.iter().all(|rule| allows(tier, rule)))
+    seen_around(state, claim).any(|around| rules.iter().all(|rule| may_allow(around, rule)))
 }
 
 /// Whether every policy that applies to a claim allows it a free volume, all as they are, if none fails.
 pub(crate) fn is_allowed(state: &State, claim: &Claim, volume: &Volume) -> bool {
-    let tier = namespace_tiers(state, &claim.key.namespace).last().flatten();
-    state.extra.policies.matchers.iter().all(|rule| allows(rule, claim, tier, volume))
+    let around = around(state, claim);
+    state.extra.policies.matchers.iter().all(|rule| allows(state, rule, claim, around, volume))
 }
 
-fn allows(rule: &MatchRule, claim: &Claim, namespace: Option<&str>, volume: &Volume) -> bool {
-    if !applies(&rule.document, claim, namespace) {
+/// Whether only volumes of siblings keep a claim from a free volume.
+pub(crate) fn is_crowded_out(state: &State, claim: &Claim, volume: &Volume) -> bool {
+    let around = around(state, claim);
+    let mut others = state.extra.policies.matchers.iter().filter(|rule| !rule.spreads());
+    !is_allowed(state, claim, volume) && others.all(|rule| allows(state, rule, claim, around, volume))
+}
+
+fn allows(state: &State, rule: &MatchRule, claim: &Claim, around: Around<'_>, volume: &Volume) -> bool {
+    if !applies(&rule.document, claim, around.namespace) {
         return true;
     }
     if !rule.document.is_loaded {
-        return !holds(rule, claim, namespace);
+        return !holds(rule, claim, around.namespace);
     }
-    let capacity = volume.capacity.unwrap_or_default();
-    !rule.rejects(tier_of_claim(claim), namespace, claim.request, (tier_of_volume(volume), capacity))
+    !rule.rejects(&Shown {
+        tiers: [tier_of_claim(claim), around.namespace, around.class],
+        request: claim.request,
+        tier: tier_of_volume(volume),
+        capacity: volume.capacity.unwrap_or_default(),
+        siblings: siblings(state, claim, volume),
+    })
+}
+
+/// How many volumes of a volume's tier siblings have: the other claims of the namespace with an equal label.
+/// A volume is a claim's if its claimRef names the claim.
+fn siblings(state: &State, claim: &Claim, volume: &Volume) -> u32 {
+    let is_sibling = |other: &Claim| {
+        let differs = other.key != claim.key && other.key.namespace == claim.key.namespace;
+        differs && tier_of_claim(other) == tier_of_claim(claim)
+    };
+    let has_sibling = |taken: &Volume| {
+        let owner = claim_ref_key(taken).and_then(|key| state.claims.get(&key));
+        owner.is_some_and(|owner| is_sibling(owner) && uid_in(taken).is_none_or(|uid| *uid == owner.uid))
+    };
+    let of_tier = state.volumes.values().filter(|taken| tier_of_volume(taken) == tier_of_volume(volume));
+    u32::try_from(of_tier.filter(|taken| has_sibling(taken)).count()).expect("there are few")
 }
 
 fn applies(document: &Document, claim: &Claim, namespace: Option<&str>) -> bool {
@@ -58,6 +96,25 @@ fn applies(document: &Document, claim: &Claim, namespace: Option<&str>) -> bool 
     is(&document.class, Some(claim.class.as_deref().unwrap_or_default()))
         && is(&document.claim, tier_of_claim(claim))
         && is(&document.namespace, namespace)
+}
+
+/// What was around a claim of that namespace and class, in any order; the last one is that of now.
+fn seen_around<'a>(state: &'a State, claim: &'a Claim) -> impl Iterator<Item = Around<'a>> {
+    let class = claim.class.as_deref().unwrap_or_default();
+    let past = state.extra.class_tiers.iter().filter(move |(name, _)| **name == *class);
+    let mut classes: Vec<Option<&str>> = past.map(|(_, tier)| tier.as_deref()).collect();
+    if classes.is_empty() {
+        classes.push(None);
+    }
+    namespace_tiers(state, &claim.key.namespace).flat_map(move |namespace| {
+        let around = move |class| Around { namespace, class };
+        classes.clone().into_iter().map(around)
+    })
+}
+
+/// What is around a claim now.
+fn around<'a>(state: &'a State, claim: &'a Claim) -> Around<'a> {
+    seen_around(state, claim).last().unwrap_or(Around { namespace: None, class: None })
 }
 
 /// The values of [`TIER`] that the labels of a namespace had; the last one is that of now.
@@ -88,13 +145,17 @@ pub(super) fn may_provision(state: &State, claim: &Claim) -> Result<(), String> 
     check_that(volume.is_none(), "G10: gives a claim a class or a provisioner although it is to wait")
 }
 
-/// Whether policies reject a volume that a claim could have had, and all that do let the claim wait.
+/// Whether policies reject a volume that a claim could have had, and all that may do let the claim wait.
 fn waits_for(state: &State, claim: &Claim, volume: &Volume) -> bool {
-    let tier = namespace_tiers(state, &claim.key.namespace).last().flatten();
+    let around = around(state, claim);
     let rules = &state.extra.policies.matchers;
-    let mut rejecting = rules.iter().filter(|rule| !allows(rule, claim, tier, volume)).peekable();
+    let rejects = |rule: &&MatchRule| !allows(state, rule, claim, around, volume);
+    // Decisions in flight may have picked volumes for siblings.
+    let mut may_reject = rules.iter().filter(|rule| rule.spreads() || rejects(rule));
     let waits = |rule: &MatchRule| rule.otherwise == Otherwise::Wait && !rule.document.may_be_skipped();
-    may_meet(&state.extra.classes, claim, volume) && rejecting.peek().is_some() && rejecting.all(waits)
+    may_meet(&state.extra.classes, claim, volume)
+        && rules.iter().any(|rule| rejects(&rule))
+        && may_reject.all(waits)
 }
 
 /// What the reclaimers may want for a volume, by each state of its claim that the binder may have seen.

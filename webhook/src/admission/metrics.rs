@@ -10,6 +10,7 @@ use prometheus_client::registry::Registry;
 
 use super::request::ObjectKind;
 use super::rules::{AdmissionRule, Level};
+use super::steer::Steering;
 
 /// Upper bounds of the buckets in seconds: a review takes some tens of microseconds, one that reads live some
 /// milliseconds, and an API server waits at most 30 s.
@@ -29,6 +30,7 @@ pub struct AdmissionMetrics {
     faults: Family<Labels<1>, Counter>,
     shed: Counter,
     bad_requests: Counter,
+    steering: Family<Labels<1>, Counter>,
     duration: Family<Labels<1>, Histogram, fn() -> Histogram>,
 }
 
@@ -79,6 +81,7 @@ impl Default for AdmissionMetrics {
             faults: Family::default(),
             shed: Counter::default(),
             bad_requests: Counter::default(),
+            steering: Family::default(),
             duration: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
         };
         for kind in ObjectKind::ALL {
@@ -94,6 +97,9 @@ impl Default for AdmissionMetrics {
         }
         for cause in FaultCause::ALL {
             drop(metrics.faults.get_or_create(&[("cause", cause.name())]));
+        }
+        for steering in Steering::ALL {
+            drop(metrics.steering.get_or_create(&[("outcome", steering.name())]));
         }
         metrics
     }
@@ -111,6 +117,7 @@ impl AdmissionMetrics {
         let help = "Requests that were not reviewed because too many were under way";
         registry.register("shed", help, self.shed.clone());
         registry.register("bad_requests", "Requests that were no reviews", self.bad_requests.clone());
+        registry.register("steering", "Claims that were to be steered, by outcome", self.steering.clone());
         let help = "Time from a review's whole body to its answer";
         registry.register("duration_seconds", help, self.duration.clone());
     }
@@ -121,6 +128,10 @@ impl AdmissionMetrics {
         if outcome == Outcome::Shed {
             self.shed.inc();
         }
+    }
+
+    pub(super) fn count_steering(&self, steering: Steering) {
+        self.steering.get_or_create(&[("outcome", steering.name())]).inc();
     }
 
     pub(super) fn count_finding(&self, rule: AdmissionRule, level: Level) {

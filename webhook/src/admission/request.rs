@@ -133,23 +133,51 @@ impl<'a> AdmissionRequest<'a> {
         }
     }
 
-    /// The object to review; `None` if nothing in it can matter, so that the request passes.
-    pub(super) fn reviewed(&self, declared: &Declared) -> Result<Option<Reviewed>, Unreadable> {
-        let is_update = match &*self.operation {
-            "CREATE" => false,
-            "UPDATE" => true,
-            _ => return Ok(None),
-        };
-        if self.sub_resource.as_ref().is_some_and(|name| !name.is_empty()) {
-            return Ok(None);
+    /// Whether the request updates an object or creates it; `None` for another operation or a subresource.
+    pub(super) fn is_update(&self) -> Option<bool> {
+        let is_whole = self.sub_resource.as_ref().is_none_or(|name| name.is_empty());
+        match &*self.operation {
+            "CREATE" if is_whole => Some(false),
+            "UPDATE" if is_whole => Some(true),
+            _ => None,
         }
+    }
+
+    /// The namespace of the object; empty for a volume.
+    pub(super) fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or_default()
+    }
+
+    /// Fails if decoding the objects would take too much memory.
+    pub(super) fn check_parts(&self) -> Result<(), Unreadable> {
         let objects = [self.object, self.old_object].into_iter().flatten();
         let commas = objects.map(|object| object.get().bytes().filter(|byte| *byte == b',').count());
+        if commas.sum::<usize>() > PARTS_MAX { Err(Unreadable::Parts) } else { Ok(()) }
+    }
+
+    /// The new object, read as this type.
+    pub(super) fn new_as<T: Deserialize<'a>>(&self) -> Result<T, String> {
+        read_as("object", self.object)
+    }
+
+    /// The old object, read as this type.
+    pub(super) fn old_as<T: Deserialize<'a>>(&self) -> Result<T, String> {
+        read_as("oldObject", self.old_object)
+    }
+
+    /// The object to review; `None` if nothing in it can matter, so that the request passes.
+    pub(super) fn reviewed(&self, declared: &Declared) -> Result<Option<Reviewed>, Unreadable> {
+        let Some(is_update) = self.is_update() else { return Ok(None) };
         match self.kind() {
             ObjectKind::Other => Ok(None),
-            _ if commas.sum::<usize>() > PARTS_MAX => Err(Unreadable::Parts),
-            ObjectKind::Claim => self.claim(is_update, declared),
-            ObjectKind::Volume => self.volume(is_update, declared),
+            ObjectKind::Claim => {
+                self.check_parts()?;
+                self.claim(is_update, declared)
+            }
+            ObjectKind::Volume => {
+                self.check_parts()?;
+                self.volume(is_update, declared)
+            }
         }
     }
 
@@ -203,19 +231,29 @@ type NewAndOld<T> = (Arc<T>, Option<Arc<T>>);
 
 type Decoded<N, T> = Result<(N, Observed<T>), DecodeError>;
 
+/// The object in a field of the request, read as this type.
+fn read_as<'a, T: Deserialize<'a>>(field: &str, json: Option<&'a RawValue>) -> Result<T, String> {
+    let json = json.ok_or_else(|| missing(field))?;
+    serde_json::from_str(json.get()).map_err(|error| format!("request.{field}: {error}"))
+}
+
 /// The object in a field of the request; `None` if the API server has yet to generate its name.
 fn object<N, T>(
     field: &str,
     json: Option<&RawValue>,
     decode: impl Fn(&RawValue) -> Decoded<N, T>,
 ) -> Result<Option<Arc<T>>, String> {
-    let json = json.ok_or_else(|| format!("request.{field} is missing"))?;
+    let json = json.ok_or_else(|| missing(field))?;
     match decode(json) {
         Ok((_, Observed::Readable(object))) => Ok(Some(object)),
         Ok((_, Observed::Unreadable(unreadable))) => Err(unreadable.why.to_string()),
         Err(_) if awaits_name(json) => Ok(None),
         Err(error) => Err(format!("request.{field}: {error}")),
     }
+}
+
+fn missing(field: &str) -> String {
+    format!("request.{field} is missing")
 }
 
 /// Whether the name is still to be made from `generateName`.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bindery_controller::Reviewed;
 use bindery_core::Rule;
 use kube::core::response::{Status, StatusCause, StatusDetails};
@@ -15,6 +16,14 @@ use super::wording::{AdmissionFinding, Sentence, VALUE_MAX, WARNING_MAX, clipped
 const WARNINGS_MAX: usize = 3;
 /// Most causes of one denial. The default engine finds at most five; another one may find more.
 const CAUSES_MAX: usize = 16;
+/// Code and reason of a denial because a field is wrong.
+const INVALID: (u16, &str) = (422, "Invalid");
+/// Code and reason of a denial because the author is not entitled to the request.
+const FORBIDDEN: (u16, &str) = (403, "Forbidden");
+/// The kind of claims.
+const CLAIM: &str = "PersistentVolumeClaim";
+/// Reason of the cause of a denial that no rule makes.
+const STEERING: &str = "steering-key";
 /// Key of the audit annotation that names the rules.
 const AUDIT_KEY: &str = "rules";
 
@@ -38,6 +47,12 @@ pub(super) struct AdmissionResponse {
     status: Option<Status>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) warnings: Vec<String>,
+    /// The type of `patch`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'static str>,
+    /// A JSON patch in base64, which the API server applies to the object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<String>,
     /// For the audit log of the API server, which puts the webhook's name before each key.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     audit_annotations: BTreeMap<&'static str, String>,
@@ -87,9 +102,9 @@ impl Findings {
         let is_forbidden = self.denying.iter().all(|finding| {
             matches!(finding.rule, AdmissionRule::Engine(Rule::VolumeOfOther | Rule::BreaksPair))
         });
-        let (code, reason) = if is_forbidden { (403, "Forbidden") } else { (422, "Invalid") };
+        let code = if is_forbidden { FORBIDDEN } else { INVALID };
         let (kind, name) = match reviewed {
-            Reviewed::Claim { new, .. } => ("PersistentVolumeClaim", &new.key.name),
+            Reviewed::Claim { new, .. } => (CLAIM, &new.key.name),
             Reviewed::Volume { new, .. } => ("PersistentVolume", &new.name),
         };
         let cause = |(finding, sentence): (&AdmissionFinding, Sentence)| StatusCause {
@@ -97,23 +112,60 @@ impl Findings {
             message: sentence.text,
             field: sentence.field.to_owned(),
         };
-        let details = StatusDetails {
-            name: clipped(name, VALUE_MAX),
-            kind: kind.to_owned(),
-            causes: denying.into_iter().map(cause).collect(),
-            group: String::new(),
-            uid: String::new(),
-            retry_after_seconds: 0,
-        };
-        Status::failure(&lines.join("; "), reason).with_code(code).with_details(details)
+        failure(code, kind, name, &lines.join("; "), denying.into_iter().map(cause).collect())
     }
+}
+
+/// The status of a denial: its code with the reason, and the object.
+fn failure(
+    (code, reason): (u16, &str),
+    kind: &str,
+    name: &str,
+    message: &str,
+    causes: Vec<StatusCause>,
+) -> Status {
+    let details = StatusDetails {
+        name: clipped(name, VALUE_MAX),
+        kind: kind.to_owned(),
+        causes,
+        group: String::new(),
+        uid: String::new(),
+        retry_after_seconds: 0,
+    };
+    Status::failure(message, reason).with_code(code).with_details(details)
 }
 
 impl AdmissionResponse {
     /// The request passes.
     pub(super) fn allowed(uid: &str) -> Self {
-        let (warnings, audit_annotations) = (Vec::new(), BTreeMap::new());
-        Self { uid: uid.to_owned(), allowed: true, status: None, warnings, audit_annotations }
+        Self {
+            uid: uid.to_owned(),
+            allowed: true,
+            status: None,
+            warnings: Vec::new(),
+            patch_type: None,
+            patch: None,
+            audit_annotations: BTreeMap::new(),
+        }
+    }
+
+    /// The same answer, with a JSON patch of the object.
+    pub(super) fn with_patch(self, operations: &[impl Serialize]) -> Self {
+        // Texts and lists always become JSON.
+        let patch = serde_json::to_vec(operations).unwrap_or_default();
+        Self { patch_type: Some("JSONPatch"), patch: Some(BASE64_STANDARD.encode(patch)), ..self }
+    }
+
+    /// The claim of this name has an invalid field.
+    pub(super) fn refused(uid: &str, name: &str, sentence: Sentence) -> Self {
+        let message = sentence.line();
+        let cause = StatusCause {
+            reason: STEERING.to_owned(),
+            message: sentence.text,
+            field: sentence.field.to_owned(),
+        };
+        let status = failure(INVALID, CLAIM, name, &message, vec![cause]);
+        Self { allowed: false, status: Some(status), ..Self::allowed(uid) }
     }
 
     /// The request passes with this warning.

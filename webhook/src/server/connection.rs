@@ -165,6 +165,8 @@ async fn answer_requests(
         service_fn(|request| answer(request, Arc::clone(connection), router.clone(), Arc::clone(shared)));
     let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
     tokio::select! {
+        // A request that has arrived is answered before the connection closes.
+        biased;
         ended = served.as_mut() => return ended,
         () = idle_for(connection, shared.limits.idle_max) => return Ok(()),
         () = told_to_leave(is_http2, connection, shared) => served.as_mut().graceful_shutdown(),

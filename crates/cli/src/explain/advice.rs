@@ -50,8 +50,13 @@ pub(super) fn of_claim(planner: &Planner, claim: &Claim, plan: &ClaimPlan) -> Ve
 
 fn will_be_bound(planner: &Planner, claim: &Claim) -> Vec<String> {
     let (namespace, name) = (&claim.key.namespace, &claim.key.name);
+    let binds = if claim.steered {
+        "Bindery reserves it when it runs, and upstream's binder binds it"
+    } else {
+        "Bindery binds it when it runs"
+    };
     let binds = format!(
-        "Nothing has to change: Bindery binds it when it runs. If it stays Pending, its events say why: \
+        "Nothing has to change: {binds}. If it stays Pending, its events say why: \
          kubectl describe pvc {name} -n {namespace}."
     );
     let bare = "No policy is asked here: if Bindery serves with policies, name them by --policy.".to_owned();

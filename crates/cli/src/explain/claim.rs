@@ -8,11 +8,13 @@ use bindery_core::{Claim, ClaimKey};
 use serde::Serialize;
 
 use super::{Decider, advice, lines, text};
+use crate::objects::Resource;
 use crate::plan::candidates::candidates;
 use crate::plan::load::Object;
 use crate::plan::outcome::{ClaimPlan, Outcome, WithoutPolicies, claim_plan, without_policies};
 use crate::plan::planner::Planner;
 use crate::plan::report;
+use crate::steer::{Progress, Reserved};
 
 /// The explanation of a claim. Programs read its JSON, so fields are only added.
 #[derive(Serialize)]
@@ -26,6 +28,9 @@ pub(super) struct ClaimExplanation {
     since: Option<String>,
     /// What it asks for, as a sentence.
     asks_for: String,
+    /// How far Bindery and upstream's binder are, as a sentence, if the claim is steered and has no volume.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    steered: Option<String>,
     /// The decision.
     #[serde(flatten)]
     plan: ClaimPlan,
@@ -49,10 +54,32 @@ pub(super) async fn explain(
         let bare = decider.decide_without_policies(objects.clone(), &decided).await?;
         without_policies(&bare).remove(key)
     };
-    let planner = decider.decide(objects, &decided).await?;
+    let planner = decider.decide(objects.clone(), &decided).await?;
     let before = planner.claims_before().find(|claim| claim.key == *key);
     let before = before.ok_or_else(|| anyhow!("{key} cannot be read"))?;
-    Ok(ClaimExplanation::new(&planner, object, before, without.as_ref(), nearest))
+    let mut explanation = ClaimExplanation::new(&planner, object, before, without.as_ref(), nearest);
+    explanation.steered = steered(before, &objects);
+    Ok(explanation)
+}
+
+/// How far a steered claim is by these objects.
+fn steered(claim: &Claim, objects: &[Object]) -> Option<String> {
+    if !claim.steered || claim.volume_name.is_some() {
+        return None;
+    }
+    let names_it = |object: &&Object| {
+        text(object, "/spec/claimRef/namespace") == *claim.key.namespace
+            && text(object, "/spec/claimRef/name") == *claim.key.name
+    };
+    let volume = objects.iter().find(names_it).map(|volume| Reserved::of(&volume.value));
+    let is_of_class = |object: &&Object| {
+        object.resource == Resource::Class && text(object, "/metadata/name") == claim.class_or_empty()
+    };
+    let mode = objects.iter().find(is_of_class).map(|class| text(class, "/volumeBindingMode"));
+    let progress = Progress::of(claim, volume, mode.as_deref() == Some("WaitForFirstConsumer"));
+    let why = progress.sentence();
+    let volume = progress.into_volume().map(|volume| format!("volume {volume}: ")).unwrap_or_default();
+    Some(format!("upstream's binder binds what Bindery reserves; {volume}{why}"))
 }
 
 impl ClaimExplanation {
@@ -76,6 +103,7 @@ impl ClaimExplanation {
             phase: if phase.is_empty() { "Pending".to_owned() } else { phase },
             since: since.filter(|_| plan.outcome == Outcome::Bound).map(str::to_owned),
             asks_for: advice::asks_for(before),
+            steered: None,
             advice: advice::of_claim(planner, before, &plan),
             plan,
         }
@@ -86,6 +114,7 @@ impl ClaimExplanation {
         let plan = &self.plan;
         let mut text = format!("PersistentVolumeClaim {}/{}\n", plan.namespace, plan.name);
         let mut rows = vec![("asks for", self.asks_for.clone()), ("phase", self.phase.clone())];
+        rows.extend(self.steered.clone().map(|steered| ("steered", steered)));
         rows.push(("decision", self.decision()));
         if let Some(without) = &plan.without_policies {
             rows.push(("without policies", without.sentence()));
@@ -106,6 +135,9 @@ impl ClaimExplanation {
         let plan = &self.plan;
         let mut decision = match (&plan.volume, &self.since) {
             (Some(volume), Some(since)) => format!("is bound to {volume} since {since}"),
+            (Some(volume), None) if plan.outcome == Outcome::Bound && plan.changed && plan.is_steered => {
+                format!("{volume} would be reserved, and bound by upstream's binder")
+            }
             (Some(volume), None) if plan.outcome == Outcome::Bound => {
                 format!("{} to {volume}", report::outcome(plan))
             }

@@ -29,6 +29,13 @@ pub(super) async fn read(client: &ApiClient, key: &Key, with_namespace: bool) ->
     Ok(reader.manifests)
 }
 
+/// The names of the objects of a resource.
+pub(super) async fn names(client: &ApiClient, resource: Resource, namespace: &str) -> Result<Vec<String>> {
+    let objects = read::list(client, &resource.collection(namespace)).await.map_err(explained)?;
+    let name = |object: &Value| object["metadata"]["name"].as_str().map(str::to_owned);
+    Ok(objects.iter().filter_map(name).collect())
+}
+
 struct Reader<'a> {
     client: &'a ApiClient,
     manifests: Vec<Manifest>,

@@ -60,9 +60,9 @@ pub(super) async fn explain(
     let claim = volume.claim_ref.as_ref().map(|claim_ref| claim_ref.claim_key());
     let after_its_claim = match &claim {
         Some(claim) if volume.phase == VolumePhase::Bound => {
-            let claim = Key::Claim(claim.clone());
-            let others = objects.into_iter().filter(|object| object.key().as_ref() != Some(&claim)).collect();
-            let planner = decider.decide(others, &key).await?;
+            let planner = decider.planner(objects).await?;
+            planner.delete_claim(claim).await?;
+            decider.settle(&planner, &key).await?;
             Some(volume_plan(&planner, name).map_or_else(|| "it stays as it is".to_owned(), |plan| plan.fate))
         }
         _ => None,

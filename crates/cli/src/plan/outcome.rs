@@ -40,6 +40,11 @@ impl<'a> Plan<'a> {
         Self { planner, without_policies, nearest, volumes }
     }
 
+    /// Whether a claim is steered.
+    pub(crate) fn has_steered(&self) -> bool {
+        self.planner.claims_before().any(|claim| claim.steered)
+    }
+
     /// Every claim, in the order of namespace and name, with at most that many candidates.
     pub(crate) fn claims(&self, nearest: usize) -> impl Iterator<Item = ClaimPlan> {
         self.planner.claims_before().map(move |before| {
@@ -77,6 +82,9 @@ pub(crate) struct ClaimPlan {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) storage_class: Option<Text>,
     pub(crate) outcome: Outcome,
+    /// Whether it is steered: Bindery reserves its volume, and upstream's binder binds it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_steered: bool,
     /// Whether phase or volume differ from the manifest.
     pub(crate) changed: bool,
     /// Its volume in the end.
@@ -91,7 +99,7 @@ pub(crate) struct ClaimPlan {
     /// What it would get without policies, if that is something else.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) without_policies: Option<WithoutPolicies>,
-    /// The messages of its events.
+    /// The messages of its events, as far as they say something that `outcome` does not.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) messages: Vec<String>,
     /// The nearest volumes, if the claim has none.
@@ -185,12 +193,13 @@ pub(crate) fn claim_plan(planner: &Planner, before: &Arc<Claim>, nearest: usize)
         request: claim.request.to_string(),
         storage_class: claim.class.clone(),
         outcome,
+        is_steered: before.steered,
         changed: before.status.phase != claim.status.phase || before.volume_name != claim.volume_name,
         volume: claim.volume_name.clone(),
         capacity: claim.status.capacity.filter(|_| bound).map(|capacity| capacity.to_string()),
         provisioner: provisioner(claim, &decided).filter(|_| outcome == Outcome::Provisioning),
         without_policies: None,
-        messages: if bound { Vec::new() } else { messages(planner, claim, &decided) },
+        messages: if bound { unscored(&decided) } else { messages(planner, claim, &decided) },
         candidates,
         more_candidates,
     }
@@ -227,6 +236,11 @@ fn events(decided: &Decided) -> impl Iterator<Item = &Event> {
         Action::Emit(event) => Some(event),
         _ => None,
     })
+}
+
+/// That policies did not look at all volumes before the claim got one.
+fn unscored(decided: &Decided) -> Vec<String> {
+    decided.unscored.iter().map(ToString::to_string).collect()
 }
 
 /// The messages for the user, each once.

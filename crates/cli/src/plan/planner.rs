@@ -13,9 +13,10 @@ use bindery_core::{
 };
 use bindery_kube::plugins::{HostPath, Nfs};
 use bindery_kube::{ApiPort, Events, Template, decode, system_clock};
-use bindery_policy::{Chain, PolicyEvidence, Said};
-use bindery_sim::{Sim, SimOptions};
+use bindery_policy::{Chain, PolicyEvidence, Said, Unscored};
+use bindery_sim::{Clock, RequestLog, Sim, SimOptions};
 use bindery_store::{Delivery, Kind as Watched, Store};
+use http::header::CONTENT_TYPE;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -45,6 +46,8 @@ struct Decisions(Mutex<BTreeMap<Key, Decided>>);
 pub(crate) struct Decided {
     /// The decisions, in order.
     pub(crate) decisions: Vec<Decision>,
+    /// Set if there were more candidates than policies score.
+    pub(crate) unscored: Option<Unscored>,
     /// Why the sync failed.
     pub(crate) error: Option<String>,
     /// An operation that needs a cluster, and is left out of the plan.
@@ -52,9 +55,18 @@ pub(crate) struct Decided {
 }
 
 impl Journal for Decisions {
-    fn decided(&self, key: &Key, evidence: Evidence, _: Option<PolicyEvidence>, outcome: DecisionOutcome) {
+    fn decided(
+        &self,
+        key: &Key,
+        evidence: Evidence,
+        policies: Option<PolicyEvidence>,
+        outcome: DecisionOutcome,
+    ) {
         if outcome == DecisionOutcome::Passed {
-            self.0.lock().entry(key.clone()).or_default().decisions.push(evidence.decision);
+            let mut by_key = self.0.lock();
+            let decided = by_key.entry(key.clone()).or_default();
+            decided.decisions.push(evidence.decision);
+            decided.unscored = policies.and_then(|policies| policies.unscored);
         }
     }
 }
@@ -66,7 +78,7 @@ impl Planner {
         policies: Arc<Chain>,
         objects: Vec<Object>,
     ) -> Result<Self> {
-        let sim = Sim::new(SimOptions { clock: bindery_sim::Clock::Real, ..SimOptions::default() });
+        let sim = Sim::new(SimOptions { clock: Clock::Real, log: RequestLog::Off, ..SimOptions::default() });
         let client = kube::Client::new(sim.service(), "default");
         let keys = keys(&objects);
         fill(&sim, &client, objects).await?;
@@ -130,6 +142,17 @@ impl Planner {
             }
         }
         bail!("the engine still changes objects after {ROUNDS_MAX} rounds: it never settles")
+    }
+
+    /// Deletes a claim, whatever its finalizers wait for.
+    pub(crate) async fn delete_claim(&self, key: &ClaimKey) -> Result<()> {
+        let client = kube::Client::new(self.sim.service(), "default");
+        let path = format!("{}/{}", Resource::Claim.collection(&key.namespace), key.name);
+        let without_finalizers = json!({"metadata": {"finalizers": null}}).to_string().into_bytes();
+        let patch = http::Request::patch(&path).header(CONTENT_TYPE, "application/merge-patch+json");
+        client.request::<Value>(patch.body(without_finalizers)?).await?;
+        client.request::<Value>(http::Request::delete(&path).body(Vec::new())?).await?;
+        self.deliver()
     }
 
     /// Whether policies are asked.

@@ -8,6 +8,11 @@ use super::candidates::CandidatePlan;
 use super::outcome::{ClaimPlan, Outcome, Plan, VolumePlan, WithoutPolicies};
 use crate::output;
 
+/// What a plan says that has steered claims.
+const STEERED: &str = "\n\
+    Upstream's binder binds what Bindery reserves for steered claims. In mode steer, claims that are not\n\
+    steered get what upstream's binder chooses, without policies.\n";
+
 /// Writes the plan as tables.
 pub(super) fn write(plan: &Plan<'_>, out: &mut dyn Write) -> io::Result<()> {
     let outcomes = claims(plan);
@@ -17,8 +22,15 @@ pub(super) fn write(plan: &Plan<'_>, out: &mut dyn Write) -> io::Result<()> {
     if outcomes.len() > 1 {
         out.write_all(output::table(&outcomes).as_bytes())?;
     }
+    if plan.has_steered() {
+        out.write_all(STEERED.as_bytes())?;
+    }
     for claim in plan.claims(plan.nearest) {
-        if !matches!(claim.outcome, Outcome::Bound | Outcome::Deleted) {
+        let has_details = match claim.outcome {
+            Outcome::Bound => !claim.messages.is_empty(),
+            outcome => outcome != Outcome::Deleted,
+        };
+        if has_details {
             out.write_all(details(&claim).as_bytes())?;
         }
     }
@@ -65,6 +77,7 @@ fn title(claim: &ClaimPlan) -> String {
 /// The outcome of a claim in a few words.
 pub(crate) fn outcome(claim: &ClaimPlan) -> String {
     match claim.outcome {
+        Outcome::Bound if claim.changed && claim.is_steered => "would be reserved".to_owned(),
         Outcome::Bound if claim.changed => "would be bound".to_owned(),
         Outcome::Bound => "is bound".to_owned(),
         Outcome::Provisioning => {

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use axum::Router;
 use bindery_core::Text;
-use bindery_webhook::{AdmissionMetrics, AdmissionSettings, Levels, Reviewer, RuleLevel, admission};
+use bindery_webhook::{
+    AdmissionMetrics, AdmissionSettings, Levels, Reviewer, RuleLevel, SteeredClass, admission,
+};
 
-use super::ModeArgument;
+use super::mode::ModeArgument;
 use crate::settings;
 
 #[derive(clap::Args)]
@@ -28,6 +30,11 @@ pub(super) struct AdmissionArguments {
     #[arg(long, value_name = "KEY=VALUE", env = "BINDERY_ADMISSION_PRECIOUS_LABEL",
           default_value = "bindery.dev/precious=true", value_parser = label)]
     admission_precious_label: (Text, Text),
+    /// A class whose claims the webhook steers (`/mutate`): NAME, or NAME=static if its claims get volumes
+    /// that exist, whatever provisioner it names. "" in quotation marks is the class of claims that want
+    /// none. Repeat it, or separate several by commas. None by default, and none in mode observe.
+    #[arg(long, value_name = "NAME[=static]", env = "BINDERY_STEER_CLASS", value_delimiter = ',')]
+    steer_class: Vec<SteeredClass>,
 }
 
 impl AdmissionArguments {
@@ -41,8 +48,13 @@ impl AdmissionArguments {
         let levels = Levels::new(self.admission_rule.iter().copied());
         let settings = AdmissionSettings {
             levels: match mode {
-                ModeArgument::Own => levels,
+                ModeArgument::Own | ModeArgument::Steer => levels,
                 ModeArgument::Observe => levels.only_warning(),
+            },
+            // No binder of Bindery's would bind them.
+            steered: match mode {
+                ModeArgument::Own | ModeArgument::Steer => self.steer_class.clone(),
+                ModeArgument::Observe => Vec::new(),
             },
             in_flight_max: self.admission_in_flight,
             precious: self.admission_precious_label.clone(),

@@ -15,19 +15,21 @@ use tokio_util::sync::CancellationToken;
 
 use super::eligibility::Eligibility;
 use super::foreign_writer::ForeignWriterCheck;
+use super::mode::ModeArgument;
 use crate::settings;
 
 /// Rights that leading takes: group, resource, subresource, verbs. Rights of optional settings, such as
 /// recycling, are not among them, because most claims are bound without those.
-const RIGHTS: [(&str, &str, &str, &[&str]); 7] = [
+const RIGHTS: [(&str, &str, &str, &[&str]); 5] = [
     ("", "persistentvolumes", "", &["list", "watch", "get", "patch"]),
     ("", "persistentvolumeclaims", "", &["list", "watch", "get", "patch"]),
-    ("", "persistentvolumes", "status", &["patch"]),
-    ("", "persistentvolumeclaims", "status", &["patch"]),
     ("", "nodes", "", &["list", "watch"]),
     ("", "pods", "", &["list", "watch"]),
     ("storage.k8s.io", "storageclasses", "", &["list", "watch"]),
 ];
+/// Further rights that leading takes in own mode.
+const OWN_RIGHTS: [(&str, &str, &str, &[&str]); 2] =
+    [("", "persistentvolumes", "status", &["patch"]), ("", "persistentvolumeclaims", "status", &["patch"])];
 
 #[derive(clap::Args)]
 pub(super) struct LeaseArguments {
@@ -76,7 +78,7 @@ impl LeaseArguments {
     }
 
     /// The rights that leading takes, with those for namespaces where a policy reads their labels.
-    pub(super) fn rights(&self, reads_namespaces: bool) -> Vec<Right> {
+    pub(super) fn rights(&self, mode: ModeArgument, reads_namespaces: bool) -> Vec<Right> {
         let lease = Some((self.lease_namespace.clone(), self.lease_name.clone()));
         let of_lease = ["get", "update"].map(|verb| Right {
             verb,
@@ -87,10 +89,12 @@ impl LeaseArguments {
         });
         let namespaces = ("", "namespaces", "", &["list", "watch"][..]);
         let namespaces = reads_namespaces.then_some(namespaces);
-        let others =
-            RIGHTS.into_iter().chain(namespaces).flat_map(|(group, resource, subresource, verbs)| {
+        let own = OWN_RIGHTS.into_iter().filter(|_| mode == ModeArgument::Own);
+        let others = RIGHTS.into_iter().chain(own).chain(namespaces).flat_map(
+            |(group, resource, subresource, verbs)| {
                 verbs.iter().map(move |verb| Right { verb, group, resource, subresource, object: None })
-            });
+            },
+        );
         others.chain(of_lease).collect()
     }
 }
@@ -101,7 +105,8 @@ pub(super) struct Leadership {
     pub(super) lease: LeaseSettings,
     pub(super) eligibility: Arc<Eligibility>,
     pub(super) binder: Arc<Binder<ApiPort>>,
-    pub(super) foreign_writer_check: Arc<ForeignWriterCheck>,
+    /// `None` in mode steer, where upstream's binder is on.
+    pub(super) foreign_writer_check: Option<Arc<ForeignWriterCheck>>,
     /// Whether this replica leads.
     pub(super) leads: Arc<AtomicBool>,
 }
@@ -156,7 +161,7 @@ impl Leadership {
         self.leads.store(true, Ordering::Relaxed);
         tracing::info!("this replica leads");
         let term = round.child_token();
-        let (binder, check) = (Arc::clone(&self.binder), Arc::clone(&self.foreign_writer_check));
+        let (binder, check) = (Arc::clone(&self.binder), self.foreign_writer_check.clone());
         let running = tokio::spawn(run_for_term(binder, check, term.clone()));
         until(holds, false, round).await;
         term.cancel();
@@ -175,12 +180,16 @@ async fn until(holds: &mut Receiver<bool>, held: bool, round: &CancellationToken
 
 async fn run_for_term(
     binder: Arc<Binder<ApiPort>>,
-    foreign_writer_check: Arc<ForeignWriterCheck>,
+    foreign_writer_check: Option<Arc<ForeignWriterCheck>>,
     term: CancellationToken,
 ) {
     let client = binder.port().client().clone();
-    let caught_up =
-        async { tokio::join!(foreign_writer_check.catch_up(), until_current(client, binder.intake())) };
+    let check_writers = async {
+        if let Some(check) = foreign_writer_check {
+            check.catch_up().await;
+        }
+    };
+    let caught_up = async { tokio::join!(check_writers, until_current(client, binder.intake())) };
     if term.run_until_cancelled(caught_up).await.is_some() {
         binder.run(term).await;
     }

@@ -5,7 +5,7 @@ mod policies;
 use std::collections::BTreeMap;
 use std::fmt::Error;
 
-use bindery_controller::{Compared, ForeignWriters};
+use bindery_controller::{Compared, ForeignWriters, Steerable};
 use bindery_core::{ClaimPhase, VolumePhase};
 use bindery_kube::EventLoss;
 use bindery_kube::plugins::{HOST_PATH, NFS};
@@ -64,7 +64,7 @@ impl Collector for Own {
         for (name, help, value) in self.gauges() {
             gauge(&mut encoder, name, help, value)?;
         }
-        let help = "What keeps this replica from leading, in own mode";
+        let help = "What keeps this replica from leading, in modes own and steer";
         let causes = self.health.causes().into_iter().map(|cause| ([cause], 1));
         family(&mut encoder, "cannot_lead", help, MetricType::Gauge, ["cause"], causes)?;
         let help = "Time since the last bytes of a kind's list or watch";
@@ -73,6 +73,10 @@ impl Collector for Own {
         let help = "Claims whose bind by upstream was compared with Bindery's decision, in observe mode";
         let claims = Compared::ALL.map(|compared| ([compared.name()], binder.observation().count(compared)));
         family(&mut encoder, "observed_claims", help, MetricType::Counter, ["outcome"], claims)?;
+        let help =
+            "Claims that upstream bound and mode steer could choose for, by its choice, in observe mode";
+        let claims = Steerable::ALL.map(|choice| ([choice.name()], binder.observation().steerable(choice)));
+        family(&mut encoder, "observed_steerable_claims", help, MetricType::Counter, ["choice"], claims)?;
         let help = "Events that were not written, by cause";
         let events = EventLoss::ALL.map(|cause| ([cause.name()], self.health.events.dropped(cause)));
         family(&mut encoder, "events_dropped", help, MetricType::Counter, ["cause"], events)
@@ -104,7 +108,7 @@ impl Own {
         ]
     }
 
-    fn gauges(&self) -> [(&'static str, &'static str, usize); 12] {
+    fn gauges(&self) -> [(&'static str, &'static str, usize); 15] {
         let (binder, writers) = (&self.health.binder, self.health.binder.intake().foreign_writers());
         let pressure = binder.port().pressure();
         [
@@ -143,6 +147,21 @@ impl Own {
                 "observed_claims_awaited",
                 "Claims that Bindery would bind now and upstream has not bound, in observe mode",
                 binder.observation().awaited(),
+            ),
+            (
+                "claims_not_steerable",
+                "Claims whose namespace and name are too long for a label that steers, in mode steer",
+                if self.health.leads() { binder.claims_not_steerable() } else { 0 },
+            ),
+            (
+                "steer_claims_overdue",
+                "Claims that upstream has not bound half a minute after a volume was reserved, in mode steer",
+                binder.claims_overdue(),
+            ),
+            (
+                "steer_claims_paused",
+                "Claims for which nothing is reserved for a while, because others remove it, in mode steer",
+                binder.claims_paused(),
             ),
         ]
     }
@@ -202,15 +221,15 @@ impl Collector for Upstream {
 }
 
 /// Number of objects by the values of their labels.
-type Counts<const N: usize> = BTreeMap<[String; N], u64>;
+type ByLabels<const N: usize> = BTreeMap<[String; N], u64>;
 
 impl Upstream {
     /// Upstream's `pv_collector`. As upstream does, only the leader counts objects, so that replicas can be
     /// summed.
     fn encode_collector(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let store = self.0.leads().then(|| self.0.binder.store());
-        let mut total = Counts::default();
-        let mut by_phase = [Counts::default(), Counts::default()];
+        let mut total = ByLabels::default();
+        let mut by_phase = [ByLabels::default(), ByLabels::default()];
         for volume in store.map(|store| store.volumes()).unwrap_or_default() {
             let plugin = match &*volume.source {
                 "hostPath" => HOST_PATH,
@@ -232,7 +251,7 @@ impl Upstream {
             unbound,
         )?;
 
-        let mut by_phase = [Counts::default(), Counts::default()];
+        let mut by_phase = [ByLabels::default(), ByLabels::default()];
         for claim in store.map(|store| store.claims()).unwrap_or_default() {
             let counts = &mut by_phase[usize::from(claim.status.phase != ClaimPhase::Bound)];
             let labels = [&claim.key.namespace, claim.class_or_empty(), claim.attributes_class_or_empty()];
@@ -251,7 +270,7 @@ fn gauges<const N: usize>(
     name: &str,
     help: &str,
     labels: [&str; N],
-    counts: &Counts<N>,
+    counts: &ByLabels<N>,
 ) -> Result<(), Error>
 where
     for<'a> [(&'a str, &'a str); N]: EncodeLabelSet,

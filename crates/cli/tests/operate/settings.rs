@@ -90,9 +90,12 @@ fn a_bad_setting_is_refused_with_its_place_and_what_is_allowed() {
             &["in the environment, as BINDERY_LEASE_DURATION", "a whole number from 3 to 3600"],
         ),
         (line(&["--lease-duration=1"]), &["--lease-duration", "a whole number from 3 to 3600"]),
-        (file("mode: own it"), &["setting mode in settings.yaml", "[possible values: own, observe]"]),
-        (environment(&[("BINDERY_MODE", "both")]), &["as BINDERY_MODE", "[possible values: own, observe]"]),
-        (line(&["--mode=both"]), &["--mode", "[possible values: own, observe]"]),
+        (file("mode: own it"), &["setting mode in settings.yaml", "[possible values: own, observe, steer]"]),
+        (
+            environment(&[("BINDERY_MODE", "both")]),
+            &["as BINDERY_MODE", "[possible values: own, observe, steer]"],
+        ),
+        (line(&["--mode=both"]), &["--mode", "[possible values: own, observe, steer]"]),
         (
             file("host-path: volumes"),
             &["setting host-path in settings.yaml", "give an absolute path without `..`, such as /var/lib"],
@@ -139,6 +142,8 @@ fn a_bad_setting_of_admission_is_refused_with_what_is_allowed() {
             &["as BINDERY_ADMISSION_RULE", "there is no level \"loud\"; there are deny, warn, off"],
         ),
         (line(&["--admission-rule=pair-mismatch=deny"]), &["--admission-rule", "cannot deny"]),
+        (line(&["--steer-class=manual=dynamic"]), &["--steer-class", "is not NAME or NAME=static"]),
+        (file("steer-class: \"manual,\"\n"), &["setting steer-class in settings.yaml", "it is empty"]),
         (
             line(&["--admission-rule=class-missing=off", "--admission-rule=deny"]),
             &["\"deny\" is not RULE=LEVEL"],

@@ -262,8 +262,17 @@ fn the_program_has_a_second_name_as_plugin_of_kubectl() {
         ended(plugin, &list(&[claim("c", json!({}))]).to_string())
     };
     assert!(run(&["explain", "--help"]).stdout.contains("Usage: kubectl bindery explain "));
-    let explained = run(&["explain", "pvc/c", "--filename=-", "--namespace=default"]);
-    assert!(explained.stdout.starts_with("PersistentVolumeClaim default/c\n"), "{explained:?}");
+    for arguments in [
+        &["explain", "pvc/c", "--filename=-", "--namespace=default"][..],
+        // As kubectl's own flags may stand.
+        &["-n", "default", "explain", "pvc/c", "-f", "-"],
+        &["--namespace=default", "explain", "pvc/c", "-f", "-"],
+    ] {
+        let explained = run(arguments);
+        assert!(explained.stdout.starts_with("PersistentVolumeClaim default/c\n"), "{explained:?}");
+    }
+    let refused = run(&["-n", "default", "plan", "-f", "-"]);
+    assert!(refused.stderr.starts_with("error: unexpected argument '-n' found"), "{refused:?}");
 }
 
 #[test]
@@ -276,9 +285,61 @@ fn commands_and_flags_are_completed_for_shells_and_for_kubectl() {
         (&["ex"][..], "explain\nexample\n:4\n"),
         (&["explain", "pvc", "c", "--cont"], "--context\n:4\n"),
         (&["explain", "-f", ""], ":0\n"),
+        (&["-n", "shop", "explain", ""], "pvc\npv\n:4\n"),
     ] {
         let mut program = home.program(home.path().join("kubectl_complete-bindery"));
         program.args(words);
         assert_eq!(ended(program, "").stdout, answer);
+    }
+}
+
+#[test]
+fn a_steered_claim_says_how_far_bindery_and_upstream_are() {
+    let key = json!([{"key": "c.default.steer.bindery.dev/claim", "operator": "Exists"}]);
+    let spec = json!({"storageClassName": "local", "selector": {"matchExpressions": key}});
+    let steered = |change: Value| {
+        let claim = bindery_kit::json::merged(claim("c", spec.clone()), change);
+        from_cluster(claim, "u-c", json!({"phase": "Pending"}))
+    };
+    let free = || volume("v", json!({"storageClassName": "local"}));
+    let class = |mode: &str| {
+        json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "local"},
+            "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": mode,
+        })
+    };
+    let reserved = json!({"namespace": "default", "name": "c"});
+    let chosen = json!({"metadata": {"annotations": {"steer.bindery.dev/choice": "v u-v"}}});
+    let binds = "upstream's binder binds what Bindery reserves";
+    let wrote = |time: &str, field: &str| {
+        let fields = json!({"f:spec": {field: {}}});
+        let entry = json!({"manager": "m", "operation": "Update", "time": time, "fieldsType": "FieldsV1"});
+        bindery_kit::json::merged(entry, json!({"fieldsV1": fields}))
+    };
+    let fields = [wrote("2026-01-01T00:00:00Z", "f:claimRef"), wrote("2026-01-02T00:00:00Z", "f:capacity")];
+    let waiting = volume("v", json!({"storageClassName": "local", "claimRef": reserved}));
+    let waiting = bindery_kit::json::merged(
+        from_cluster(waiting, "u-v", json!({"phase": "Available"})),
+        json!({"metadata": {"managedFields": fields}}),
+    );
+    for (manifests, how_far) in [
+        (
+            vec![steered(json!({})), waiting],
+            "volume v: it is reserved, and waits for upstream's binder since 2026-01-01T00:00:00Z".to_owned(),
+        ),
+        (vec![steered(json!({})), free()], "no volume is chosen".to_owned()),
+        (vec![steered(chosen), free()], "volume v: it is chosen, and not reserved yet".to_owned()),
+        (
+            vec![steered(json!({})), volume("v", json!({"storageClassName": "local", "claimRef": reserved}))],
+            "volume v: it is reserved; upstream's binder has not bound it yet".to_owned(),
+        ),
+        (
+            vec![class("WaitForFirstConsumer"), steered(json!({})), free()],
+            "its class waits for a pod; then the scheduler chooses among the volumes with its label"
+                .to_owned(),
+        ),
+    ] {
+        let explained = json(&list(&manifests), &["pvc", "c"]);
+        assert_eq!(explained["steered"], format!("{binds}; {how_far}"), "{explained}");
     }
 }

@@ -88,6 +88,28 @@ fn policies_narrow_the_volumes_of_a_claim() {
 }
 
 #[test]
+fn plan_and_explain_say_who_binds_a_claim_that_is_steered() {
+    let home = home();
+    let needed = json!([{"key": "first.default.steer.bindery.dev/claim", "operator": "Exists"}]);
+    let steered = claim("first", json!({"spec": {"selector": {"matchExpressions": needed}}}));
+    let claims = [steered, claim("second", json!({}))];
+    home.file("claims.yaml", claims.map(|claim| claim.to_string()).join("\n---\n"));
+    let shipped = shipped();
+    let zone = ["--policy", "policies/zone.yaml", "--policies", &shipped];
+    let arguments = [&["-f", "volumes", "-f", "claims.yaml"], &zone[..]].concat();
+    let table = home.bindery(&[&["plan"], &arguments[..]].concat()).stdout;
+    let expected = "CLAIM           REQUEST  CLASS  OUTCOME            VOLUME   CAPACITY  WITHOUT POLICIES\n\
+        default/first   1Gi      -      would be reserved  right-a  2Gi       bound to small-b\n\
+        default/second  1Gi      -      would be bound     big-a    100Gi     bound to right-a\n\
+        \n\
+        Upstream's binder binds what Bindery reserves for steered claims. In mode steer, claims that are ";
+    assert!(table.starts_with(expected), "{table}");
+    let explained = home.bindery(&[&["explain", "pvc", "first"], &arguments[..]].concat()).stdout;
+    let decision = "right-a would be reserved, and bound by upstream's binder\n";
+    assert!(explained.contains(decision), "{explained}");
+}
+
+#[test]
 fn plan_and_explain_show_what_policies_change_and_what_each_says() {
     let home = home();
     home.file(
@@ -144,6 +166,14 @@ fn a_fitting_candidate_has_the_scores_of_policies() {
     let candidates = "  plain   fits; policy tiers scores it 0, weight 3\n  \
         z-fast  fits; policy tiers scores it 40, weight 3\n";
     assert!(explained.contains(candidates), "{explained}");
+    prefer["spec"]["maxCandidates"] = json!(1);
+    home.file("prefer.yaml", prefer.to_string());
+    let unscored = ": there are more volumes than policy tiers scores (spec.maxCandidates: 1); only the \
+                    smallest were scored\n";
+    let explained = home.bindery(&[&["explain", "pvc/c"], &files[..]].concat()).stdout;
+    assert!(explained.contains(&format!("would be bound to plain{unscored}")), "{explained}");
+    let plan = home.bindery(&[&["plan"], &files[..]].concat()).stdout;
+    assert!(plan.contains(&format!("\ndefault/c{unscored}")), "{plan}");
 }
 
 #[test]
@@ -242,4 +272,26 @@ fn a_namespace_whose_labels_are_not_given_is_named() {
     let note = "note: policies read labels of namespaces, and these are not among the manifests, so they \
                 have no labels here: default\n";
     assert_eq!(ended.stderr, note);
+}
+
+#[test]
+fn explain_deletes_a_claim_that_its_reclaimers_have_seen() {
+    let home = Home::new();
+    let mut keep = policy("keep", "builtin:keep-labelled", &json!({}));
+    keep["kind"] = "ReclaimPolicy".into();
+    home.file("keep.yaml", keep.to_string());
+    let label = json!({"metadata": {"uid": "u-c", "labels": {"bindery.dev/keep": "true"}}});
+    let claim = json::claim("c", json::merged(label, json!({"spec": {"volumeName": "v"}})));
+    let claim_ref = json!({"namespace": "default", "name": "c", "uid": "u-c"});
+    let spec = json!({"claimRef": claim_ref, "persistentVolumeReclaimPolicy": "Delete"});
+    let volume =
+        json::volume("v", json!({"metadata": {"uid": "u-v"}, "spec": spec, "status": {"phase": "Bound"}}));
+    home.file("pair.yaml", [claim, volume].map(|object| object.to_string()).join("\n---\n"));
+    let explain = ["explain", "pv", "v", "-f", "pair.yaml", "-o", "json"];
+    let policies = ["--policy", "keep.yaml", "--policies", &shipped()];
+    let ended = home.bindery(&[&explain[..], &policies].concat());
+    let explained: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    let kept =
+        "policy keep sets the reclaim policy to \"Retain\": its claim had the label bindery.dev/keep: true";
+    assert_eq!(explained["afterItsClaim"], kept, "{ended:?}");
 }

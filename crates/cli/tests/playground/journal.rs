@@ -30,12 +30,14 @@ fn the_journal_of_a_playground_is_replayed_the_same() {
     assert_eq!(cut.status, 2, "{cut:?}");
     assert!(cut.stdout.contains(" 0 different, ") && !cut.stdout.starts_with("0 records"), "{cut:?}");
     assert!(cut.stderr.starts_with("error: journal: "), "{cut:?}");
-    fs::write(home.path().join("journal"), "nothing").unwrap();
-    let refused = home.bindery(&["replay", "journal"]);
-    assert_eq!(
-        (refused.status, refused.stderr.as_str()),
-        (2, "error: journal: this is not a decision journal of format 1\n")
-    );
+    for (content, why) in [
+        ("nothing", "this is not a decision journal of format 1"),
+        ("", "the journal is empty: no decision has been recorded yet"),
+    ] {
+        fs::write(home.path().join("journal"), content).unwrap();
+        let refused = home.bindery(&["replay", "journal"]);
+        assert_eq!((refused.status, refused.stderr), (2, format!("error: journal: {why}\n")));
+    }
 }
 
 /// A document that loads a policy that ships.

@@ -42,7 +42,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    fn start(command: &mut Command) -> Self {
+    pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         Self { child, output }
@@ -191,7 +191,7 @@ impl Playground {
 }
 
 /// The kubectl of `BINDERY_KUBECTL`, else the one in the tools cache.
-fn kubectl() -> PathBuf {
+pub(crate) fn kubectl() -> PathBuf {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = || {
         let cache = set("BINDERY_CACHE")

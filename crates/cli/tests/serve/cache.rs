@@ -134,7 +134,7 @@ struct PolicyPairs {
 impl PolicyPairs {
     async fn new() -> Self {
         let cluster = Cluster::start(Manager::ProtectionAlone).await;
-        let proxy = Proxy::start_in_json(&cluster.plane).await.unwrap();
+        let proxy = Proxy::start_in_json(&cluster.kubeconfig()).await.unwrap();
         Self { cluster, proxy, folder: TempDir::new().unwrap(), barriers: 0 }
     }
 

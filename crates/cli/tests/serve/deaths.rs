@@ -13,6 +13,8 @@ use super::load::{Load, chance, is_abandoned};
 
 /// Leaders that are killed; `cargo xtask soak` sets a higher number (`BINDERY_KILLS`).
 const KILLS: u64 = 20;
+/// Mode steer has fewer moments to be killed at, and each takeover takes as long.
+const STEERING_KILLS: u64 = 5;
 /// One leader of this many serves all waiting tenants before it is killed. A busy machine may be too slow
 /// to serve a tenant before any of the other kills.
 const SERVES_ALL_EVERY: u64 = 5;
@@ -27,18 +29,23 @@ struct Trial {
     cluster: Cluster,
     load: Load,
     chance: StdRng,
+    mode: &'static str,
 }
 
 impl Trial {
     async fn new() -> Self {
+        Self::in_mode("--mode=own", Manager::ProtectionAlone).await
+    }
+
+    async fn in_mode(mode: &'static str, manager: Manager) -> Self {
         let chance = chance();
-        let cluster = Cluster::start(Manager::ProtectionAlone).await;
+        let cluster = Cluster::start(manager).await;
         let load = Load::new(&cluster, WITHOUT_LEADER).await;
-        Self { cluster, load, chance }
+        Self { cluster, load, chance, mode }
     }
 
     fn replica(&self, identity: &str) -> Replica {
-        self.cluster.replica_with(identity, &[&self.load.argument()])
+        self.cluster.replica_with(identity, &[&self.load.argument(), self.mode])
     }
 
     /// Lets tenants come for a while, and on until some wait.
@@ -64,10 +71,20 @@ impl Trial {
 
 #[tokio::test]
 async fn leaders_that_are_killed_lose_no_claim_and_bind_none_twice() {
-    let mut trial = Trial::new().await;
+    kill_leaders(Trial::new().await, KILLS).await;
+}
+
+#[tokio::test]
+async fn leaders_of_mode_steer_that_are_killed_leave_no_reservation() {
+    let mut trial = Trial::in_mode("--mode=steer", Manager::Whole).await;
+    trial.load.is_beside_upstream = true;
+    kill_leaders(trial, STEERING_KILLS).await;
+}
+
+async fn kill_leaders(mut trial: Trial, kills: u64) {
     let mut leader = trial.replica("0");
     leader.until_leading().await;
-    let kills = number_from_env("BINDERY_KILLS").unwrap_or(KILLS);
+    let kills = number_from_env("BINDERY_KILLS").unwrap_or(kills);
     let mut takeovers = Vec::new();
     for kill in 1..=kills {
         let mut next = trial.replica(&kill.to_string());

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::policies::documents;
 
-/// A folder with the program under the name of a plugin, and what its user gives to kubectl.
+/// A folder with the program under the names of a plugin, and what its user gives to kubectl.
 struct User {
     folder: TempDir,
     kubeconfig: PathBuf,
@@ -19,7 +19,9 @@ struct User {
 impl User {
     fn new(kubeconfig: &Path) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        symlink(env!("CARGO_BIN_EXE_bindery"), folder.path().join("kubectl-bindery")).unwrap();
+        for name in ["kubectl-bindery", "kubectl_complete-bindery"] {
+            symlink(env!("CARGO_BIN_EXE_bindery"), folder.path().join(name)).unwrap();
+        }
         Self { folder, kubeconfig: kubeconfig.to_owned() }
     }
 
@@ -35,9 +37,18 @@ impl User {
 
     /// What `kubectl bindery explain` prints; with the standard error, if it fails.
     fn explains(&self, arguments: &[&str]) -> Result<String, String> {
+        self.kubectl(&["bindery", "explain"], arguments)
+    }
+
+    /// What kubectl offers for the last word of `kubectl bindery`.
+    fn is_offered(&self, words: &[&str]) -> String {
+        self.kubectl(&["__complete", "bindery"], words).unwrap()
+    }
+
+    fn kubectl(&self, command: &[&str], arguments: &[&str]) -> Result<String, String> {
         let mut kubectl = Command::new(std::env::var_os("BINDERY_KUBECTL").unwrap());
         kubectl.env("PATH", self.folder.path()).env("KUBECONFIG", &self.kubeconfig);
-        kubectl.args(["bindery", "explain"]).args(arguments);
+        kubectl.args(command).args(arguments);
         let output = run(&mut kubectl, "");
         let text = |bytes| String::from_utf8(bytes).unwrap();
         if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
@@ -71,6 +82,8 @@ async fn kubectl_explains_claims_and_volumes_by_reads_alone() {
 
     cluster.create_available_volume("right", "2Gi").await;
     cluster.until_claim("c", is_bound_to("right")).await;
+    assert_eq!(user.is_offered(&["explain", "pv", "r"]), "right\n:4\n");
+    assert_eq!(user.is_offered(&["-n", "default", "explain", "pvc/"]), "pvc/c\n:4\n");
     let explained = user.explains(&["pvc/c", "--namespace", "default"]).unwrap();
     assert!(explained.contains("  decision  is bound to right since 20"), "{explained}");
     let explained: Value =

@@ -35,6 +35,8 @@ struct Setting<'a> {
     api_server: &'a [&'a str],
     replica: &'a [&'a str],
     environment: &'a [(&'a str, PathBuf)],
+    /// Whether the replica is in mode steer, beside upstream's binder.
+    is_steering: bool,
     /// How long the API server may be down, besides its faults.
     gone: Duration,
 }
@@ -98,10 +100,12 @@ impl Faults for RandomFaults {
 impl Trial {
     async fn new(setting: Setting<'_>) -> Self {
         let chance = chance();
-        let cluster = Cluster::start_with(Manager::ProtectionAlone, setting.api_server).await;
+        let manager = if setting.is_steering { Manager::Whole } else { Manager::ProtectionAlone };
+        let cluster = Cluster::start_with(manager, setting.api_server).await;
         let proxy = cluster.proxy().await;
         let lasts = Duration::from_secs(number_from_env("BINDERY_FAULT_SECONDS").unwrap_or(SECONDS));
-        let load = Load::new(&cluster, lasts + setting.gone).await;
+        let mut load = Load::new(&cluster, lasts + setting.gone).await;
+        load.is_beside_upstream = setting.is_steering;
         let further = setting.replica.iter().map(|&argument| argument.to_owned());
         let arguments: Vec<_> = std::iter::once(load.argument()).chain(further).collect();
         let texts: Vec<_> = arguments.iter().map(String::as_str).collect();
@@ -275,6 +279,19 @@ async fn requests_that_are_lost_late_or_refused_do_no_harm_and_are_retried() {
     for fault in faults.into_iter().chain(refusals.map(Fault::Refuse)) {
         trial.endure(fault).await;
     }
+}
+
+#[tokio::test]
+async fn faults_in_mode_steer_lose_no_volume_and_leave_no_reservation() {
+    let setting = Setting { replica: &["--mode=steer"], is_steering: true, ..Setting::default() };
+    let mut trial = Trial::new(setting).await;
+    trial.lasts /= 2;
+    let refusals = [StatusCode::TOO_MANY_REQUESTS, StatusCode::GATEWAY_TIMEOUT].map(Fault::Refuse);
+    for fault in [Fault::Cut, Fault::Delay, Fault::LoseAnswers].into_iter().chain(refusals) {
+        trial.endure(fault).await;
+    }
+    assert!(trial.replica.metric("bindery_steer_reservations_total").await > 0);
+    assert_eq!(trial.replica.metric("bindery_refusals_total").await, 0);
 }
 
 #[tokio::test]

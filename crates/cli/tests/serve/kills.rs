@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 
 use bindery_cluster::{
     Cluster, Faults, Manager, NoFaults, Proxy, Replica, Request, RequestFault, Response, ResponseFault,
-    folders_in, is_bound, provisioning_in,
+    folders_in, is_bound, is_bound_to, provisioning_in,
 };
 use bindery_invariants::Snapshot;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
+
+use crate::steer::{create_steered, is_forgotten};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
@@ -75,6 +77,8 @@ enum Work {
     Make,
     /// It deletes a provisioned volume, whose claim is gone.
     Delete,
+    /// In mode steer it reserves a volume, which upstream binds.
+    Steer,
 }
 
 struct TwoReplicas {
@@ -84,17 +88,22 @@ struct TwoReplicas {
     leader: Replica,
     next: Replica,
     replicas: usize,
+    /// Arguments of the replicas.
+    arguments: Vec<String>,
 }
 
 impl TwoReplicas {
-    async fn new() -> Self {
-        let cluster = Cluster::start(Manager::ProtectionAlone).await;
+    async fn new(work: Work) -> Self {
+        let is_steering = matches!(work, Work::Steer);
+        let manager = if is_steering { Manager::Whole } else { Manager::ProtectionAlone };
+        let cluster = Cluster::start(manager).await;
         let proxy = cluster.proxy().await;
         cluster.create_class("made").await;
         let folder = TempDir::new().unwrap();
-        let leader = replica(&proxy, &folder, 0);
-        let next = replica(&proxy, &folder, 1);
-        let mut replicas = Self { cluster, proxy, folder, leader, next, replicas: 2 };
+        let mode = if is_steering { "--mode=steer" } else { "--mode=own" };
+        let arguments = vec![provisioning_in(folder.path()), mode.to_owned()];
+        let [leader, next] = [0, 1].map(|number| replica(&proxy, &arguments, number));
+        let mut replicas = Self { cluster, proxy, folder, leader, next, replicas: 2, arguments };
         // Either may have been first.
         if replicas.leader.until_any_leads(&mut replicas.next).await {
             std::mem::swap(&mut replicas.leader, &mut replicas.next);
@@ -150,7 +159,7 @@ impl TwoReplicas {
         self.next.until_leading().await;
         let takeover = died.elapsed();
         self.until_done(work, name).await;
-        let following = replica(&self.proxy, &self.folder, self.replicas);
+        let following = replica(&self.proxy, &self.arguments, self.replicas);
         self.replicas += 1;
         self.leader = std::mem::replace(&mut self.next, following);
         Some((write, takeover))
@@ -173,6 +182,10 @@ impl TwoReplicas {
             }
             Work::Make => cluster.create_claim_of("made", name, None).await,
             Work::Delete => cluster.delete_claim(name).await,
+            Work::Steer => {
+                cluster.create_volume_of(name, name, json!(null)).await;
+                create_steered(cluster, name, json!({"storageClassName": name})).await;
+            }
         }
     }
 
@@ -180,6 +193,10 @@ impl TwoReplicas {
     async fn until_done(&self, work: Work, name: &str) {
         match work {
             Work::Delete => self.cluster.until_no_claim(name).await,
+            Work::Steer => {
+                self.cluster.until_claim(name, is_bound_to(name)).await;
+                self.cluster.until_volume(name, is_forgotten).await;
+            }
             _ => drop(self.cluster.until_claim(name, is_bound).await),
         }
         let further = async |moment: &Snapshot| {
@@ -198,12 +215,13 @@ impl TwoReplicas {
     }
 }
 
-fn replica(proxy: &Proxy, folder: &TempDir, number: usize) -> Replica {
-    Replica::behind(proxy, &number.to_string(), &[&provisioning_in(folder.path())])
+fn replica(proxy: &Proxy, arguments: &[String], number: usize) -> Replica {
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    Replica::behind(proxy, &number.to_string(), &arguments)
 }
 
 async fn kill_at_every_write_of(work: Work) {
-    TwoReplicas::new().await.kill_at_every_write_of(work).await;
+    TwoReplicas::new(work).await.kill_at_every_write_of(work).await;
 }
 
 // Takeovers are mostly waiting, so several clusters run side by side.
@@ -219,4 +237,9 @@ async fn a_leader_killed_at_any_write_of_a_bind_leaves_nothing_half_done() {
 #[tokio::test]
 async fn a_leader_killed_at_any_write_of_a_volumes_life_leaves_nothing() {
     tokio::join!(kill_at_every_write_of(Work::Make), kill_at_every_write_of(Work::Delete));
+}
+
+#[tokio::test]
+async fn a_leader_killed_at_any_write_of_mode_steer_leaves_no_reservation() {
+    kill_at_every_write_of(Work::Steer).await;
 }

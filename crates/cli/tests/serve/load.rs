@@ -40,6 +40,8 @@ pub(crate) const LEFT: &str = "belongs to no volume, and is left";
 pub(crate) struct Load {
     /// The chance that a tenant's volume is deleted after it.
     pub(crate) deleting: f64,
+    /// Whether upstream's binder is on, and some tenants are steered.
+    pub(crate) is_beside_upstream: bool,
     shared: Arc<Shared>,
     tenants: JoinSet<Result<(), Unserved>>,
     count: usize,
@@ -94,6 +96,7 @@ impl Load {
         };
         Self {
             deleting: 0.5,
+            is_beside_upstream: false,
             shared: Arc::new(shared),
             tenants: JoinSet::new(),
             count: 0,
@@ -124,7 +127,10 @@ impl Load {
         while Instant::now() < end {
             ticks.tick().await;
             if self.unserved()? < UNSERVED_MAX {
-                let tenant = Tenant::any(self.count, self.deleting, chance);
+                let mut tenant = Tenant::any(self.count, self.deleting, chance);
+                if self.is_beside_upstream {
+                    tenant = tenant.beside_upstream();
+                }
                 self.count += 1;
                 self.tenants.spawn(Arc::clone(&self.shared).serve(tenant));
             }

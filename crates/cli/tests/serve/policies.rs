@@ -6,7 +6,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
 /// A policy document.
-fn policy(kind: &str, name: &str, spec: &serde_json::Value) -> String {
+pub(crate) fn policy(kind: &str, name: &str, spec: &serde_json::Value) -> String {
     let metadata = json!({"name": name});
     json!({"apiVersion": "policy.bindery.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec})
         .to_string()
@@ -41,7 +41,7 @@ async fn claims_get_what_their_policies_allow_and_wait_for_the_rest() {
     let event = cluster.until_event(is_event("c", "FailedBinding")).await;
     let message = event.message.unwrap_or_default();
     assert!(message.ends_with("; 1 of 1 volumes rejected: twice 1"), "{message}");
-    cluster.create_available_volume("right", "2Gi").await;
+    cluster.create_volume("right", "2Gi").await;
     cluster.until_claim("c", is_bound_to("right")).await;
 
     // Rejected, until the label of a free volume changes.

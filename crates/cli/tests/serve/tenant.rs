@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use bindery_core::ClaimKey;
+use bindery_core::steer::steering_key;
 use bindery_kit::json;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use rand::RngExt as _;
@@ -38,6 +40,7 @@ pub(crate) struct Tenant {
     pub(crate) way: Way,
     pub(crate) fate: Fate,
     pub(crate) policy: &'static str,
+    pub(crate) is_steered: bool,
 }
 
 impl Tenant {
@@ -56,7 +59,17 @@ impl Tenant {
             _ => Fate::Flees,
         };
         let policy = if chance.random_bool(deleting) { "Delete" } else { "Retain" };
-        Self { number, way, fate, policy }
+        Self { number, way, fate, policy, is_steered: false }
+    }
+
+    /// The same tenant beside upstream's binder, which provisions no volume here. Every other one is steered,
+    /// unless its claim names a volume.
+    pub(crate) fn beside_upstream(mut self) -> Self {
+        if matches!(self.way, Way::Made) {
+            self.way = Way::Found { volume_first: true };
+        }
+        self.is_steered = self.number.is_multiple_of(2) && !matches!(self.way, Way::Named);
+        self
     }
 
     pub(crate) fn name(&self) -> String {
@@ -89,7 +102,10 @@ impl Tenant {
 
     pub(crate) fn claim(&self) -> PersistentVolumeClaim {
         let volume_name = matches!(self.way, Way::Named).then(|| self.name());
-        let spec = json!({"storageClassName": self.class(), "volumeName": volume_name});
+        let key = steering_key(&ClaimKey::new("default", self.name())).expect("the name fits");
+        let steering = json!({"matchExpressions": [{"key": key, "operator": "Exists"}]});
+        let selector = self.is_steered.then_some(steering);
+        let spec = json!({"storageClassName": self.class(), "volumeName": volume_name, "selector": selector});
         object(json::claim(&self.name(), json!({"spec": spec})))
     }
 }

@@ -34,7 +34,7 @@ variants! {
 since_0_2! {
     {
         variants! {
-            bindery_core::Verdict = cluster::Verdict {
+            bindery_core::MatchVerdict = cluster::Verdict {
                 plain: Allowed;
                 fields: Rejected = cluster::Rejection { policy, reason };
             }

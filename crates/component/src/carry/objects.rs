@@ -35,7 +35,10 @@ records! {
     types::ClaimTarget { key, uid, version }
     types::VolumeTarget { name, uid, version }
     types::ClaimRef { namespace, name, uid }
-    types::VolumeAnnotations { bound_by_controller, provisioned_by, migrated_to, pre_resize_capacity }
+    types::VolumeAnnotations {
+        bound_by_controller, provisioned_by, migrated_to, pre_resize_capacity;
+        reserved_for, fence
+    }
     types::Requirement { key, operator, values }
     types::ClaimAnnotations {
         bind_completed, bound_by_controller, selected_node, storage_provisioner, beta_storage_provisioner,
@@ -44,7 +47,7 @@ records! {
     types::ClaimStatus { phase, access_modes, has_capacity, capacity, attributes_class }
     types::Claim {
         key, uid, version, deleting, annotations, request, access_modes, class, mode, attributes_class,
-        selector, volume_name, data_source, status; facts
+        selector, volume_name, data_source, status; steered, choice, facts
     }
     types::Class { name, provisioner, binding_mode, mount_options, default, created; parameters }
     types::Tally { reason, count, nearest }
@@ -111,6 +114,7 @@ impl Carry for Volume {
             claim_ref: Carry::lift(wit.claim_ref)?,
             policy: Carry::lift(wit.policy)?,
             node_affinity: wit.node_affinity,
+            topology: None,
             source: wit.source.into(),
             phase: Carry::lift(wit.phase)?,
             facts: Facts::default(),

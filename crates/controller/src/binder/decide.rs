@@ -6,7 +6,7 @@ use bindery_core::{
     Action, ClaimKey, Counted, Decision, Engine, Evidence, Exchange, Lookup, Request, Source, Subject, Text,
     VolumeTarget,
 };
-use bindery_policy::Rejections;
+use bindery_policy::{Rejections, Unscored};
 use bindery_store::{Fact, NotReserved, Store, facts_of, facts_of_claim};
 
 use super::Binder;
@@ -29,6 +29,8 @@ pub(super) struct Decided<'a> {
     pub(super) decision: Decision,
     /// How many volumes the policies reject.
     pub(super) rejections: Option<Rejections>,
+    /// Set if there were more candidates than the policies score.
+    pub(super) unscored: Option<Unscored>,
     pub(super) locks: Locks<'a>,
 }
 
@@ -50,9 +52,9 @@ struct Reservation<'a> {
 }
 
 /// Offers the volume that woke the object to the next claim, however the decision ends.
-struct Asked<'a> {
-    intake: &'a Intake,
-    subscriber: Subscriber,
+pub(super) struct Asked<'a> {
+    pub(super) intake: &'a Intake,
+    pub(super) subscriber: Subscriber,
 }
 
 impl<P: Port> Binder<P> {
@@ -64,7 +66,7 @@ impl<P: Port> Binder<P> {
 
     /// The request to decide the object of a key, as it is now; `None` if the object does not exist, or its
     /// deletion is accepted.
-    fn request(&self, key: &Key) -> Option<Request> {
+    pub(super) fn request(&self, key: &Key) -> Option<Request> {
         let now = self.port.now();
         let subject = match key {
             Key::Claim(key) => match self.store.claim(Source::Overlay, key) {
@@ -143,9 +145,9 @@ impl<P: Port> Binder<P> {
         }
         let outcome = self.secure(&request, &run.exchanges, &decision, &run.rests.counted).await;
         self.write_down(lock.key(), &*engine, &request, &run, &decision, &outcome);
-        let EngineRun { exchanges, rejections, .. } = run;
+        let EngineRun { exchanges, rejections, unscored, .. } = run;
         match outcome {
-            Ok(locks) => Ok(Decided { request, exchanges, decision, rejections, locks }),
+            Ok(locks) => Ok(Decided { request, exchanges, decision, rejections, unscored, locks }),
             Err(Unsound::Final(error)) => {
                 match &error {
                     SyncError::Refused(why) => self.report_refusal(&request, why),

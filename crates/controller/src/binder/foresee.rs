@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bindery_core::guard::{ObjectName, Objection};
-use bindery_core::{Claim, Decision, Outcome, Request, Subject};
+use bindery_core::{Claim, Decision, Outcome, Request, Subject, Text};
 use bindery_policy::{Policy, Rounds, Waits};
 use bindery_store::LiveReads;
 
@@ -26,6 +26,15 @@ impl<P: Port> Binder<P> {
     /// The first policy that applies to a claim. The error says why that is not known.
     pub(crate) fn policy_of(&self, claim: &Claim) -> Result<Option<&Policy>, Waits> {
         self.decider.policies.applying(&self.store, claim)
+    }
+
+    /// The volume that a claim would get at this moment; `None` if it would wait, or a live read would
+    /// decide.
+    pub fn would_get(&self, claim: &Arc<Claim>) -> Option<Text> {
+        match self.foresee(claim) {
+            Foreseen::Binds(volume) => Some(volume),
+            Foreseen::Waits(_) | Foreseen::Unknown(_) => None,
+        }
     }
 
     /// The decision about a claim at this moment. It makes no live read, because the cluster would change

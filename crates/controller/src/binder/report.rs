@@ -1,18 +1,54 @@
 //! Events of the binder itself: about objects that cannot be read, decisions that the guard refuses, and
 //! writes that the API server refuses.
 
-use bindery_core::{
-    Action, ClaimKey, ClaimTarget, Decision, Event, EventKind, EventType, Regarding, Request, Subject, Text,
-    VolumeTarget,
-};
-use bindery_policy::Rejections;
+use std::sync::Arc;
 
+use bindery_core::steer::CHOICE;
+use bindery_core::{
+    Action, Claim, ClaimKey, ClaimTarget, Decision, Event, EventKind, EventType, Lookup, Regarding, Request,
+    Source, Subject, Text, Volume, VolumeTarget,
+};
+use bindery_policy::{Rejections, Unscored};
+use tracing::Span;
+
+use super::repeats::PAUSE;
 use super::{Binder, Mode};
 use crate::decider::chosen;
-use crate::note::{REASON_POLICY_FAILED, REASON_REFUSED, REASON_UNWRITABLE, REASON_VOLUMES_REJECTED};
-use crate::{Note, Port, SyncError, WriteError};
+use crate::note::{
+    REASON_OVERDUE, REASON_POLICY_FAILED, REASON_REFUSED, REASON_REMOVED, REASON_UNFIT, REASON_UNWRITABLE,
+    REASON_VOLUMES_REJECTED, REASON_VOLUMES_UNSCORED,
+};
+use crate::{Key, Note, Port, SyncError, WriteError};
 
 impl<P: Port> Binder<P> {
+    /// The span of a sync: log lines of the sync carry the object and its UID.
+    pub(super) fn span(&self, key: &Key) -> Span {
+        tracing::error_span!("sync", object = %key, uid = self.uid(key).as_deref())
+    }
+
+    fn uid(&self, key: &Key) -> Option<Text> {
+        let uid = match key {
+            Key::Claim(key) => match self.store.claim(Source::Overlay, key) {
+                Lookup::Found(claim) => claim.uid.clone(),
+                _ => {
+                    let unreadable = self.unreadable_claim(key).map(|regarding| regarding.uid().0.clone());
+                    return unreadable.or_else(|| self.reserved_uid(key));
+                }
+            },
+            Key::Volume(name) => match self.store.volume(Source::Overlay, name) {
+                Lookup::Found(volume) => volume.uid.clone(),
+                _ => return self.unreadable_volume(name).map(|regarding| regarding.uid().0.clone()),
+            },
+        };
+        Some(uid.0)
+    }
+
+    /// The UID of a claim that is gone, from a reservation for it.
+    fn reserved_uid(&self, key: &ClaimKey) -> Option<Text> {
+        let naming = self.store.volumes_naming(key);
+        naming.iter().find_map(|volume| Some(volume.annotations.reserved_for.as_ref()?.uid.0.clone()))
+    }
+
     /// The claim of that key, if it cannot be read.
     pub(super) fn unreadable_claim(&self, key: &ClaimKey) -> Option<Regarding> {
         let found = self.store.unreadable_claim(key)?;
@@ -54,12 +90,31 @@ impl<P: Port> Binder<P> {
         rejections: Option<&Rejections>,
     ) -> bool {
         let (Some(rejections), Some(regarding)) = (rejections, regarding(request)) else { return false };
-        if decision.actions().any(|action| matches!(action, Action::Emit(_))) || chosen(decision).is_some() {
+        // In mode steer upstream emits the events of decisions, and knows no policy.
+        let is_told = self.settings.mode != Mode::Steer
+            && decision.actions().any(|action| matches!(action, Action::Emit(_)));
+        if is_told || chosen(decision).is_some() {
             return false;
         }
         let (event_type, reason) = (EventType::Normal, REASON_VOLUMES_REJECTED);
         self.tell(&Note { regarding, event_type, reason, message: rejections.to_string() });
         true
+    }
+
+    /// Tells the user, and counts, that a claim gets a volume although its policies have not looked at all.
+    pub(super) fn report_unscored(
+        &self,
+        request: &Request,
+        decision: &Decision,
+        unscored: Option<&Unscored>,
+    ) {
+        let (Some(unscored), Some(regarding)) = (unscored, regarding(request)) else { return };
+        if chosen(decision).is_none() {
+            return;
+        }
+        self.decider.policies.count_unscored(&unscored.policy);
+        let (event_type, reason) = (EventType::Normal, REASON_VOLUMES_UNSCORED);
+        self.tell(&Note { regarding, event_type, reason, message: unscored.to_string() });
     }
 
     /// Tells the user that a write for an object cannot be prepared, or that the API server refuses it for
@@ -75,16 +130,61 @@ impl<P: Port> Binder<P> {
         self.warn(request, REASON_UNWRITABLE, message);
     }
 
+    /// Tells the user that upstream has not carried out a reservation of Bindery.
+    pub(super) fn report_overdue(&self, claim: ClaimTarget, naming: &[Arc<Volume>]) {
+        let volume = naming.iter().find(|volume| volume.reservation().is_some());
+        let message = format!(
+            "volume {} is reserved for it, and upstream's binder has not bound it for half a minute: see \
+             that kube-controller-manager runs, with its persistentvolume-binder-controller",
+            volume.map(|volume| &*volume.name).unwrap_or_default()
+        );
+        self.warn_claim(claim, REASON_OVERDUE, message);
+    }
+
+    /// Tells the user that Bindery pauses because its reservations of a volume do not stay.
+    pub(super) fn report_removed(&self, claim: &Claim, volume: &str, count: usize) {
+        let message = format!(
+            "volume {volume} was reserved for it {count} times, and each time spec.claimRef of the volume or \
+             the annotation {CHOICE} of the claim was removed: have the tool that manages them leave both \
+             alone. Bindery tries again in {} minutes, or when the claim or the volume changes otherwise",
+            PAUSE.as_secs() / 60
+        );
+        self.warn_claim(claim.target(), REASON_REMOVED, message);
+    }
+
+    /// Tells the user that a volume is reserved for a claim that cannot have it. Returns whether it did.
+    pub(super) fn report_unfit(&self, claim: &Claim, naming: &[Arc<Volume>]) -> bool {
+        let Some(volume) = naming.iter().find(|volume| volume.is_bound_to(claim)) else { return false };
+        let obstacles = self.store.obstacles(claim, &volume.name).unwrap_or_default();
+        let why: Vec<_> = obstacles.iter().map(ToString::to_string).collect();
+        if why.is_empty() {
+            return false;
+        }
+        let message = format!(
+            "spec.claimRef of volume {} names it, so Bindery reserves no other, and upstream's binder cannot \
+             bind it: {}. Remove the claimRef",
+            volume.name,
+            why.join("; ")
+        );
+        self.warn_claim(claim.target(), REASON_UNFIT, message);
+        true
+    }
+
     /// Emits a warning about the object of a request.
     fn warn(&self, request: &Request, reason: &'static str, message: String) {
         let Some(regarding) = regarding(request) else { return };
         self.tell(&Note { regarding, event_type: EventType::Warning, reason, message });
     }
 
+    fn warn_claim(&self, claim: ClaimTarget, reason: &'static str, message: String) {
+        let (regarding, event_type) = (Regarding::Claim(claim), EventType::Warning);
+        self.tell(&Note { regarding, event_type, reason, message });
+    }
+
     /// Emits an event; in observe mode it is only logged.
     fn tell(&self, note: &Note) {
         match self.settings.mode {
-            Mode::Own => self.port.emit(note),
+            Mode::Own | Mode::Steer => self.port.emit(note),
             Mode::Observe => tracing::info!(reason = note.reason, note.message, "this would be an event"),
         }
     }

@@ -13,6 +13,10 @@ use super::{Binder, Mode, PendingOperation, Synced};
 use crate::queue::KeyLock;
 use crate::{Key, Port, SyncError};
 
+/// Most objects that mode steer decides and writes at the same time. Upstream binds one claim after the other
+/// with five requests, and each of them would wait behind all that are in flight.
+const STEERED_MAX: usize = 16;
+
 /// The tasks of a running binder.
 #[derive(Clone)]
 struct Tasks {
@@ -58,6 +62,8 @@ impl<P: Port> Binder<P> {
         // Backoff timers end with the queue; an operation left backing off would strand its object.
         self.operations.reset();
         self.executor.write_health.reset();
+        self.touches.clear();
+        self.repeats.clear();
     }
 
     /// Starts turns for ever.
@@ -68,9 +74,13 @@ impl<P: Port> Binder<P> {
         }
         tracing::info!("all lists are complete; decisions begin");
         self.intake.open();
-        let permits = Arc::new(Semaphore::new(self.settings.in_flight_max));
+        let in_flight_max = match self.settings.mode {
+            Mode::Steer => self.settings.in_flight_max.min(STEERED_MAX),
+            Mode::Own | Mode::Observe => self.settings.in_flight_max,
+        };
+        let permits = Arc::new(Semaphore::new(in_flight_max));
         // A turn that has policies asked may wait long for them: claims without policies keep half of all.
-        let shares = Arc::new(Semaphore::new(self.settings.in_flight_max.div_ceil(2)));
+        let shares = Arc::new(Semaphore::new(in_flight_max.div_ceil(2)));
         loop {
             // The permit is waited for before the key is taken: the longer a key waits in the queue, the more
             // changes one decision answers.

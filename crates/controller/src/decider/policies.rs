@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bindery_core::{
-    Claim, ClaimRef, EngineFault, Lookup, Request, Siblings, Source, Stop, Subject, Text, Timestamp, Verdict,
-    Volume,
+    Claim, ClaimRef, EngineFault, Lookup, MatchVerdict, Request, Siblings, Source, Stop, Subject, Text,
+    Timestamp, Volume,
 };
 use bindery_policy::{
     Activity, Chain, FormerClaim, Kept, Policy, Reclaimed, Rounds, Said, Surroundings, Waits,
@@ -60,7 +60,8 @@ impl Policies {
         self.chain.reclaimed(volume, self.last(store, volume).as_ref(), now, rounds)
     }
 
-    /// How many volumes reclaimers have kept to which none applies any more.
+    /// How many volumes reclaimers have kept to which none applies any more. Of 100,000 volumes it takes
+    /// about 10 ms, 2 of them under the store's lock; 100 ms if reclaimers have kept them all.
     pub(crate) fn left(&self, store: &Store) -> usize {
         let volumes = store.volumes();
         let noted = volumes.iter().filter(|volume| volume.policy_before().is_some());
@@ -106,8 +107,15 @@ impl Policies {
 
     /// Counts a decision that ended because its object waits for the policy of that name.
     pub(crate) fn count_wait(&self, name: &str) {
-        if let Some(counts) = self.chain.counts(name) {
-            counts.waits.inc();
+        if let Some(metrics) = self.chain.metrics(name) {
+            metrics.waits.inc();
+        }
+    }
+
+    /// Counts a decision that picked a volume although the policy of that name scores fewer than there are.
+    pub(crate) fn count_unscored(&self, name: &str) {
+        if let Some(metrics) = self.chain.metrics(name) {
+            metrics.unscored.inc();
         }
     }
 
@@ -190,7 +198,7 @@ impl Policies {
         claim: &Claim,
         volume: &Volume,
         rounds: &mut Rounds,
-    ) -> Result<Verdict, Stop> {
+    ) -> Result<MatchVerdict, Stop> {
         around(store, claim, |around| self.chain.verdict(claim, volume, around, &self.kept, rounds))
     }
 

@@ -1,13 +1,13 @@
 //! The binder's views for the guard and for sessions.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bindery_core::guard::{Reclaim, View};
+use bindery_core::guard::{Reclaim, SteerView, View};
 use bindery_core::{
-    Claim, ClaimKey, Class, Lookup, Migration, OperationKind, OperationState, Plugin, PluginMatch,
-    PluginOperation, Source, Stop, Text, Timestamp, Uid, Verdict, Volume,
+    Claim, ClaimKey, Class, Lookup, MatchVerdict, Migration, OperationKind, OperationState, Plugin,
+    PluginMatch, PluginOperation, Source, Stop, Text, Timestamp, Uid, Volume,
 };
 use bindery_policy::{Reclaimed, Rounds};
 use bindery_store::{Environment, Store};
@@ -31,6 +31,10 @@ pub(super) struct GuardView<'a> {
 pub(crate) struct Proofs {
     pub(super) claims: BTreeMap<ClaimKey, Lookup<Arc<Claim>>>,
     pub(super) volumes: BTreeMap<Text, Lookup<Arc<Volume>>>,
+    /// Whether volumes are read together with who wrote their claimRef.
+    pub(super) reads_reservations: bool,
+    /// The volumes that were read whose claimRef Bindery has written.
+    pub(super) reserved: BTreeSet<Text>,
     pub(super) rounds: RefCell<Rounds>,
 }
 
@@ -82,9 +86,9 @@ impl View for GuardView<'_> {
         }
     }
 
-    fn verdict(&self, claim: &Claim, volume: &Volume) -> Result<Option<Verdict>, String> {
+    fn verdict(&self, claim: &Claim, volume: &Volume) -> Result<Option<MatchVerdict>, String> {
         if self.policies.chain.is_empty() {
-            return Ok(Some(Verdict::Allowed));
+            return Ok(Some(MatchVerdict::Allowed));
         }
         match self.policies.verdict(self.store, claim, volume, &mut self.proofs.rounds.borrow_mut()) {
             Ok(verdict) => Ok(Some(verdict)),
@@ -102,6 +106,16 @@ impl View for GuardView<'_> {
             Err(Stop::Judge) => Ok(false),
             Err(stop) => Err(stop.to_string()),
         }
+    }
+}
+
+impl SteerView for GuardView<'_> {
+    fn volumes_naming(&self, claim: &ClaimKey) -> Vec<Arc<Volume>> {
+        self.store.volumes_naming(claim)
+    }
+
+    fn has_reserved(&self, volume: &str) -> bool {
+        self.proofs.reserved.contains(volume)
     }
 }
 

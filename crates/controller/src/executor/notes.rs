@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bindery_core::{
     Action, CLAIM_FACTS, Claim, ClaimKey, ClaimTarget, Edit, FinalizerEdit, Lookup, RECLAIM_POLICY_BEFORE,
-    ReclaimPolicy, Source, Text, Uid, Volume, VolumeFact, VolumePhase, VolumeTarget,
+    ReclaimPolicy, Source, Text, Volume, VolumeFact, VolumePhase, VolumeTarget,
 };
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -95,9 +95,7 @@ impl<P: Port> Executor<P> {
     fn notes_of_policy(&self, volume: &VolumeTarget, policy: ReclaimPolicy) -> Option<Vec<Annotation>> {
         let volume = self.volume(&volume.name)?;
         let claim_ref = volume.claim_ref.as_ref()?;
-        let own = volume.policy_before().unwrap_or(volume.policy);
-        let of = |uid: &Uid| format!("{} {uid}", own.name()).into();
-        let before = claim_ref.uid.as_ref().filter(|_| own != policy).map(of);
+        let before = volume.noted_with(policy);
         let last = self.store.last_claim(claim_ref);
         let facts = last.map(|claim| (CLAIM_FACTS, self.note(&claim, &volume)));
         Some(facts.into_iter().chain([(RECLAIM_POLICY_BEFORE, before)]).collect())

@@ -3,10 +3,13 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use bindery_core::{BindingMode, Claim, ClaimKey, Lookup, Source, Text, Uid, Version, Volume};
+use bindery_core::steer::steering_key;
+use bindery_core::{
+    BindingMode, Claim, ClaimKey, Lookup, NO_PROVISIONER, Source, Text, Uid, Version, Volume,
+};
 use bindery_store::{Author, Authors, Delivered, Delivery, Object, Observed, Store, is_newer};
 
-use super::{Compared, Observation, State, Via};
+use super::{Compared, Observation, State, Steerable, Via};
 use crate::{Binder, Key, Port, intake};
 
 /// The decision that Bindery would make about a claim, on the current store.
@@ -105,6 +108,7 @@ impl<P: Port> Binder<P> {
             return;
         }
         let comparison = compare(self, &state, &claim, before, via);
+        self.count_steerable(&claim, before, &comparison);
         state.last_choice = Some(after.version.clone());
         self.observation().count_in(&mut state, &key, &uid, before, comparison);
     }
@@ -127,11 +131,34 @@ impl<P: Port> Binder<P> {
         match self.store().volume(Source::Cache, name) {
             Lookup::Found(volume) if is_reserved_for(&volume, &after.uid) => {
                 let comparison = compare(self, &state, before, &volume, via);
+                self.count_steerable(before, &volume, &comparison);
                 self.observation().count_in(&mut state, &after.key, &after.uid, &volume, comparison);
             }
             // The watch of volumes, which shows the order of the choices, lags behind.
             _ => drop(state.awaiting_volume.insert(after.uid.clone(), before.clone())),
         }
+    }
+
+    /// Counts a claim that mode steer could have steered, by what it would have got there.
+    fn count_steerable(&self, claim: &Arc<Claim>, upstream: &Volume, comparison: &Comparison) {
+        if !is_steerable(self.store(), claim) {
+            return;
+        }
+        let chosen = match comparison.outcome {
+            Compared::NotComparable => Foreseen::Unknown(String::new()),
+            Compared::Policy => self.foresee(claim),
+            Compared::Same | Compared::Tie | Compared::Different => match &comparison.bindery {
+                Some(volume) => Foreseen::Binds(volume.clone()),
+                None => Foreseen::Waits(String::new()),
+            },
+        };
+        let steerable = match chosen {
+            Foreseen::Binds(volume) if volume == upstream.name => Steerable::Same,
+            Foreseen::Binds(_) => Steerable::Other,
+            Foreseen::Waits(_) => Steerable::Nothing,
+            Foreseen::Unknown(_) => Steerable::Unknown,
+        };
+        self.observation().steerable[steerable as usize].inc();
     }
 }
 
@@ -253,6 +280,17 @@ fn waits_for_consumer(store: &Store, claim: &Claim) -> bool {
     claim.volume_name.is_none()
         && matches!(store.class(claim.class_or_empty()),
             Lookup::Found(class) if class.binding_mode == Some(BindingMode::WaitForFirstConsumer))
+}
+
+/// Whether a claim that upstream has bound could have been steered, if its namespace and class were in scope.
+fn is_steerable(store: &Store, claim: &Claim) -> bool {
+    let is_static = match store.class(claim.class_or_empty()) {
+        Lookup::Found(class) => *class.provisioner == *NO_PROVISIONER,
+        Lookup::Absent => true,
+        Lookup::Unreadable(_) | Lookup::Failed(_) => false,
+    };
+    let is_free = claim.volume_name.is_none() && !claim.data_source;
+    claim.class.is_some() && is_static && is_free && steering_key(&claim.key).is_some()
 }
 
 fn list(obstacles: &[impl fmt::Display]) -> String {

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use bindery_controller::{Binder, Compared, Configuration, Mode, Parts, Settings};
+use bindery_controller::{Binder, Compared, Configuration, Key, Mode, Parts, Settings, Steerable};
 use bindery_core::{
     Claim, ClaimPhase, ClaimRef, Quantity, Requirement, SelectorOperator, Volume, VolumePhase,
 };
 use bindery_engine::DefaultEngine;
-use bindery_kit::{AtMostTwice, Logged, policy};
+use bindery_kit::{AtMostTwice, Logged, class, policy};
 use bindery_policy::{Chain, Matches, Policy};
 use bindery_store::{Author, Authors, Delivered, Delivery, Kind, Object, ObjectKey};
 use tracing::level_filters::LevelFilter;
@@ -118,6 +118,31 @@ fn upstream_s_choice_is_held_against_what_bindery_would_choose() {
         let mut stage = Stage::new(&volumes, std::slice::from_ref(&claim));
         stage.bind(&claim, &volumes[chosen]);
         assert_eq!(stage.counts(), expected, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_could_be_steered_counts_by_what_it_would_get() {
+    let csi = class("csi", "csi.example.com", None);
+    let classless = Claim { class: None, ..claim("c") };
+    let named = |class: &str| Claim { class: Some(class.into()), ..claim("c") };
+    let of_csi = |name, size| Volume { class: "csi".into(), ..sized(name, size) };
+    for (what, claim, volumes, chosen, expected) in [
+        ("the same", named(""), vec![sized("a", 1), sized("b", 5)], 0, [1, 0, 0, 0]),
+        ("a policy prefers another", named(""), vec![sized("a", 5), sized("b", 2)], 0, [0, 1, 0, 0]),
+        ("a policy rejects all", named(""), vec![sized("a", 5)], 0, [0, 0, 1, 0]),
+        ("it could get a class later", classless, vec![sized("a", 1)], 0, [0; 4]),
+        ("its class has a provisioner", named("csi"), vec![of_csi("a", 1)], 0, [0; 4]),
+        ("it has a source", Claim { data_source: true, ..named("") }, vec![sized("a", 1)], 0, [0; 4]),
+    ] {
+        let policies = vec![policy("twice", AtMostTwice::narrowing())];
+        let mut stage = Stage::with_policies(&volumes, std::slice::from_ref(&claim), policies);
+        stage.binder.intake().deliver(Delivery::applied(csi.clone()));
+        // The verdicts of policies are kept.
+        stage.binder.sync(&Key::Claim(claim.key.clone())).await;
+        stage.bind(&claim, &volumes[chosen]);
+        let counts = Steerable::ALL.map(|steerable| stage.binder.observation().steerable(steerable));
+        assert_eq!(counts, expected, "{what}");
     }
 }
 

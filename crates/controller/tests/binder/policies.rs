@@ -10,7 +10,7 @@ use bindery_core::{
     Outcome, Request, Source, Step, Subject, Volume, VolumePhase,
 };
 use bindery_engine::DefaultEngine;
-use bindery_kit::{AtMostTwice, Blocking, Fails, SameZone, ZONE, gib, policy};
+use bindery_kit::{AtMostTwice, Blocking, Fails, Larger, SameZone, ZONE, gib, policy};
 use bindery_policy::{Chain, OnFailure, Otherwise, Policy};
 use bindery_store::Delivery;
 
@@ -23,7 +23,7 @@ pub(crate) fn in_zone(volume: Volume, zone: &str) -> Volume {
 }
 
 /// A claim in zone `a`.
-fn zoned(name: &str) -> Claim {
+pub(crate) fn zoned(name: &str) -> Claim {
     let facts: Facts<ClaimFact> = [(ClaimFact::Label(ZONE.into()), "a".into())].into_iter().collect();
     Claim { facts, ..claim(name) }
 }
@@ -84,6 +84,27 @@ async fn a_claim_that_its_policies_hold_back_is_told_so() {
     assert_eq!(synced.refresh_after, Some(bindery_controller::EVENT_REFRESH));
 }
 
+#[tokio::test]
+async fn that_a_claim_got_a_volume_before_all_were_scored_is_told_and_counted() {
+    let double = Double::new();
+    for (name, size) in [("v1", 1), ("v2", 2), ("v3", 3)] {
+        double.add_volume(&Volume { capacity: Some(gib(size)), ..volume(name) });
+    }
+    double.add_claim(&claim("c1"));
+    double.add_claim(&claim("c2"));
+    let larger = Policy { max_candidates: 2, ..policy("larger", Larger { zone: None }) };
+    let binder = binder(&double, DefaultEngine, vec![larger]);
+    for (name, volume) in [("c1", "v2"), ("c2", "v3")] {
+        assert_eq!(binder.sync(&key(name)).await.result, Ok(()));
+        assert_eq!(bound_to(&binder, name).as_deref(), Some(volume));
+    }
+    assert_eq!(double.reasons(), ["VolumesNotScored"], "two volumes were left for the second claim");
+    let told = "there are more volumes than policy larger scores (spec.maxCandidates: 2); only the smallest \
+                were scored";
+    assert_eq!(double.messages(), [told]);
+    assert_eq!(binder.policies().map(|policy| policy.metrics.unscored.get()).collect::<Vec<_>>(), [1]);
+}
+
 /// An engine that knows no policies, and reserves volume `v` for the claim.
 pub(crate) fn reserves_v() -> impl Engine {
     Scripted(|request: &Request, cluster: &mut dyn bindery_core::Cluster| {
@@ -133,7 +154,7 @@ async fn a_failing_policy_holds_only_the_claims_that_it_matches() {
     assert_eq!(binder.sync(&key("other")).await.result, Ok(()));
     assert_eq!(bound_to(&binder, "other").as_deref(), Some("v1"));
     assert_eq!(binder.metrics().engine_faults.get(), 0);
-    assert_eq!(binder.policies().map(|policy| policy.counts.waits.get()).collect::<Vec<_>>(), [1, 0]);
+    assert_eq!(binder.policies().map(|policy| policy.metrics.waits.get()).collect::<Vec<_>>(), [1, 0]);
 }
 
 #[tokio::test]

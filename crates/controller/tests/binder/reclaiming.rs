@@ -352,3 +352,12 @@ async fn a_person_stops_a_deletion_that_a_document_allows() {
     let rule = ReclaimRule { allow: vec![Allowed::Delete], ..rule };
     assert_eq!(writes(&volume, vec![rule]).await.0, [""; 0]);
 }
+
+#[tokio::test]
+async fn a_rule_that_may_not_delete_does_not_hold_back_one_that_may() {
+    let delete = reclaim_rule("delete", ByLabel(|_| Ok(Wish::Delete)));
+    let delete = ReclaimRule { order: 1, allow: vec![Allowed::Delete], ..delete };
+    let (written, volume) = writes(&taken("v", "c"), vec![after_a_day(), delete]).await;
+    assert_eq!(written, ["set reclaim policy", "set volume phase"]);
+    assert_eq!((volume.policy, before(&volume)), (ReclaimPolicy::Delete, Some(ReclaimPolicy::Retain)));
+}

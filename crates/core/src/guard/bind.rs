@@ -3,8 +3,8 @@
 use super::step::StepCheck;
 use super::{Breach, ObjectName, Objection};
 use crate::{
-    BindingMode, Claim, ClaimRef, ClaimTarget, Lookup, Quantity, Requirement, Selector, SelectorOperator,
-    Verdict, Volume, VolumePhase, VolumeTarget,
+    BindingMode, Claim, ClaimRef, ClaimTarget, Lookup, MatchVerdict, Quantity, Requirement, Selector,
+    SelectorOperator, Volume, VolumePhase, VolumeTarget,
 };
 
 impl StepCheck<'_> {
@@ -147,10 +147,16 @@ impl StepCheck<'_> {
     }
 
     /// Whether the binder may choose the volume freely.
-    fn free(&self, claim: &Claim, volume: &Volume) -> Result<(), Objection> {
-        self.satisfies(claim, volume, true)?;
+    pub(super) fn free(&self, claim: &Claim, volume: &Volume) -> Result<(), Objection> {
         // Node affinity does not count: the scheduler checks it, for classes that wait.
         self.does_not_wait(claim, volume)?;
+        self.suits(claim, volume)?;
+        self.allowed(claim, volume)
+    }
+
+    /// Whether upstream may choose the volume, the binder or the scheduler.
+    pub(super) fn suits(&self, claim: &Claim, volume: &Volume) -> Result<(), Objection> {
+        self.satisfies(claim, volume, true)?;
         if volume.phase != VolumePhase::Available {
             let sentence = format!("status.phase is {:?}, not \"Available\"", volume.phase.name());
             return self.refuse_volume(Breach::NotAvailable, volume, sentence);
@@ -164,14 +170,14 @@ impl StepCheck<'_> {
             let sentence = format!("metadata.labels do not match spec.selector of claim {}", claim.key);
             return self.refuse_volume(Breach::SelectorDiffers, volume, sentence);
         }
-        self.allowed(claim, volume)
+        Ok(())
     }
 
     /// Whether every policy that applies allows the claim a free volume (G10).
-    fn allowed(&self, claim: &Claim, volume: &Volume) -> Result<(), Objection> {
+    pub(super) fn allowed(&self, claim: &Claim, volume: &Volume) -> Result<(), Objection> {
         match self.case.view.verdict(claim, volume) {
-            Ok(Some(Verdict::Allowed)) => Ok(()),
-            Ok(Some(Verdict::Rejected { policy, reason })) => {
+            Ok(Some(MatchVerdict::Allowed)) => Ok(()),
+            Ok(Some(MatchVerdict::Rejected { policy, reason })) => {
                 let sentence = format!("policy {policy} rejects it for claim {}: {reason}", claim.key);
                 self.refuse_volume(Breach::PolicyRejects, volume, sentence)
             }
@@ -215,7 +221,7 @@ impl StepCheck<'_> {
         Ok(())
     }
 
-    fn does_not_wait(&self, claim: &Claim, volume: &Volume) -> Result<(), Objection> {
+    pub(super) fn does_not_wait(&self, claim: &Claim, volume: &Volume) -> Result<(), Objection> {
         let Some(class) = claim.class.as_deref().filter(|class| !class.is_empty()) else { return Ok(()) };
         let unknown = |why: &str| {
             let sentence = format!("spec.storageClassName is {class:?}, and {why}");

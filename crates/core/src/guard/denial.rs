@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::bind::{carries, names};
 use crate::{
     AccessModes, Answer, BindingMode, Claim, ClaimKey, Class, Exchange, Finding, Handle, IN_TREE_PREFIX,
-    Lookup, Migration, NO_PROVISIONER, Quantity, Query, Question, ReclaimPolicy, Rule, Selector, Subject,
-    Text, Verdict, Volume, VolumePhase,
+    Lookup, MatchVerdict, Migration, NO_PROVISIONER, Quantity, Query, Question, ReclaimPolicy, Rule,
+    Selector, Subject, Text, Volume, VolumePhase,
 };
 
 /// Whether a finding of a review is true, and was not true before the request. It is checked against the
@@ -86,7 +86,12 @@ fn is_true_of_named_volume(rule: Rule, claim: &Claim, volume: &Volume, told: &[E
             !is_marked && volume.capacity.is_some_and(|capacity| capacity > claim.request)
         }
         Rule::NameDefeatsAffinity => !is_marked && volume.node_affinity,
-        Rule::VolumeRejected => is_free && !volume.deleting && is_rejected(&volume.name, told),
+        // A claim that was not bound before may not have a volume that differs, whatever policies say.
+        Rule::VolumeRejected => {
+            let differs = || is_free && Rule::ALL.iter().any(|rule| differs(*rule, claim, volume));
+            let may_get = volume.claim_ref.is_none() && !volume.deleting && !differs();
+            may_get && is_rejected(&volume.name, told)
+        }
         // A volume that is being deleted may be created again with other values.
         _ => is_free && !volume.deleting && differs(rule, claim, volume),
     }
@@ -95,7 +100,7 @@ fn is_true_of_named_volume(rule: Rule, claim: &Claim, volume: &Volume, told: &[E
 /// Whether a policy rejects the volume for the reviewed claim.
 fn is_rejected(volume: &Text, told: &[Exchange]) -> bool {
     let verdict = answer_told(&Question::Verdict(volume.clone()), told);
-    matches!(verdict, Some(Answer::Verdict(Verdict::Rejected { .. })))
+    matches!(verdict, Some(Answer::Verdict(MatchVerdict::Rejected { .. })))
 }
 
 /// Whether the volume is one half of a complete pair with a claim of another name.

@@ -2,7 +2,7 @@
 
 use crate::{
     Action, CapacityChange, Claim, ClaimRef, Clear, Edit, FINALIZER_EXTERNAL, FINALIZER_IN_TREE,
-    FinalizerEdit, Text, Uid, Volume,
+    FinalizerEdit, RECLAIM_POLICY_BEFORE, Text, Uid, Volume, VolumeFact,
 };
 
 /// The objects as the earlier steps left them. Their versions stay those that the engine read and names; the
@@ -109,7 +109,11 @@ fn apply_to_volume(volume: &mut Volume, action: &Action) {
             edit_finalizer(volume, FINALIZER_IN_TREE, *in_tree_finalizer);
             edit_finalizer(volume, FINALIZER_EXTERNAL, *external_finalizer);
         }
-        Action::SetReclaimPolicy { policy, .. } => volume.policy = *policy,
+        Action::SetReclaimPolicy { policy, .. } => {
+            let noted = volume.noted_with(*policy);
+            volume.facts.set(VolumeFact::Annotation(RECLAIM_POLICY_BEFORE.into()), noted);
+            volume.policy = *policy;
+        }
         Action::UnbindVolume { clear: Clear::Whole, .. } => {
             volume.claim_ref = None;
             volume.annotations.bound_by_controller = false;

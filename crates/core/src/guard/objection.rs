@@ -71,7 +71,7 @@ pub enum ObjectName {
     Volume(Text),
 }
 
-/// The guarantees G1 to G11, as in the table of ARCHITECTURE.md.
+/// The guarantees G1 to G11 and S1 to S4, as in the table of ARCHITECTURE.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Guarantee {
     /// No action breaks a complete pair, overwrites a UID, or changes a volumeName.
@@ -96,6 +96,15 @@ pub enum Guarantee {
     G10,
     /// A reclaimer only makes a volume safer than its reclaim policy does, unless its document allows more.
     G11,
+    /// Mode steer writes choices, fences, reservations by name and touches of steered claims, and removes
+    /// them.
+    S1,
+    /// Mode steer removes only its own reservations, which upstream has not carried out.
+    S2,
+    /// Mode steer reserves only a free volume that its claim has chosen and may have, and no second one.
+    S3,
+    /// S4.
+    S4,
 }
 
 macro_rules! breaches {
@@ -216,6 +225,16 @@ breaches! {
     /// The reclaim policy may not become that.
     ReclaimPolicyWrong = G11 "reclaim-policy-wrong",
         "set only the reclaim policy that a reclaimer wants, and that the volume had or the document allows";
+    /// A write of mode steer is out of place.
+    SteerWrong = S1 "steer-wrong", "choose, fence and touch only for steered claims that wait, in that order";
+    /// The reservation is not Bindery's.
+    ReservationForeign = S2 "reservation-foreign",
+        "remove spec.claimRef of the volume if nobody needs the reservation";
+    /// The volume may not be reserved.
+    ReservationWrong = S3 "reservation-wrong", "reserve only the free volume that the claim has chosen";
+    /// The volume may not get the label that steers the claim, or lose it.
+    LabelWrong = S4 "label-wrong",
+        "label only free volumes, for steered claims whose class waits for a consumer";
 }
 
 impl fmt::Display for ObjectName {

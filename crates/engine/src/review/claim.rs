@@ -1,8 +1,8 @@
 //! Whether a claim may be written.
 
 use bindery_core::{
-    BindingMode, Claim, ClaimRef, Finding, IN_TREE_PREFIX, Migration, NO_PROVISIONER, Rule, Source, Text,
-    Verdict, Volume, VolumePhase,
+    BindingMode, Claim, ClaimRef, Finding, IN_TREE_PREFIX, MatchVerdict, Migration, NO_PROVISIONER, Rule,
+    Source, Text, Volume, VolumePhase,
 };
 
 use super::{contrasts, introduced, is_complete_pair};
@@ -73,11 +73,12 @@ fn named(call: &mut Call<'_>, claim: &Claim, name: &Text) -> Result<Vec<Finding>
     Ok(found)
 }
 
-/// A claim that has bind-completed, such as a copy of a bound claim. It gets its volume if that is free or
-/// carries its UID, and becomes Lost otherwise (B3 to B5).
+/// A claim that has bind-completed, such as a copy of a bound claim. It gets its volume if that carries its
+/// UID, or is free and no policy rejects it (B3, B4). It becomes Lost if the volume is another claim's (B5).
 fn marked(call: &mut Call<'_>, claim: &Claim, volume: &Volume) -> Result<Vec<Finding>, Halt> {
     match &volume.claim_ref {
-        None => Ok(Vec::new()),
+        None if volume.deleting => Ok(Vec::new()),
+        None => Ok(rejected(call, volume)?.into_iter().collect()),
         Some(claim_ref) if claim_ref.uid.as_ref() == Some(&claim.uid) => Ok(Vec::new()),
         Some(claim_ref) => taken(call, claim, volume, claim_ref),
     }
@@ -104,8 +105,8 @@ fn unsatisfied(claim: &Claim, volume: &Volume, name_each_other: bool) -> impl It
 /// A policy rejects the free volume that the claim names.
 fn rejected(call: &mut Call<'_>, volume: &Volume) -> Result<Option<Finding>, Halt> {
     Ok(match call.cluster.verdict(volume.name.clone())? {
-        Verdict::Allowed => None,
-        Verdict::Rejected { policy, reason } => {
+        MatchVerdict::Allowed => None,
+        MatchVerdict::Rejected { policy, reason } => {
             Some(about(&volume.name, Rule::VolumeRejected, policy, reason))
         }
     })

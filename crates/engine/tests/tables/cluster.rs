@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use bindery_core::{
-    AccessModes, Answer, Claim, ClaimKey, Class, Cluster, Fate, Handle, Lookup, Migration, OperationState,
-    Page, Plugin, PluginMatch, Pod, Query, Question, Reason, ReclaimVerdict, Slot, Source, Stop, Tally, Text,
-    Verdict, Volume, VolumePhase,
+    AccessModes, Answer, Claim, ClaimKey, Class, Cluster, Fate, Handle, Lookup, MatchVerdict, Migration,
+    OperationState, Page, Plugin, PluginMatch, Pod, Query, Question, Reason, ReclaimVerdict, Slot, Source,
+    Stop, Tally, Text, Volume, VolumePhase,
 };
 
 /// A cluster of lists. Live reads see the lists of the overlay unless they have lists of their own.
@@ -208,9 +208,12 @@ impl Cluster for ListCluster {
             Question::Identify(handle) => Answer::Identity(self.described(handle).target()),
             Question::Describe(handle) => Answer::Described(Arc::new(self.described(handle).clone())),
             Question::Verdict(name) if self.rejected.contains(&name) => {
-                Answer::Verdict(Verdict::Rejected { policy: "p".into(), reason: "it is reserved".into() })
+                Answer::Verdict(MatchVerdict::Rejected {
+                    policy: "p".into(),
+                    reason: "it is reserved".into(),
+                })
             }
-            Question::Verdict(_) => Answer::Verdict(Verdict::Allowed),
+            Question::Verdict(_) => Answer::Verdict(MatchVerdict::Allowed),
             Question::Reclaim(_) => {
                 let (policy, reason) = ("p".into(), "it is labelled".into());
                 Answer::Reclaim(ReclaimVerdict { fate: self.fate, policy, reason })

@@ -39,9 +39,9 @@ mod tests {
 
     use bindery_core::guard::{FINDINGS_MAX, STEPS_MAX, TALLIES_MAX};
     use bindery_core::{
-        AccessModes, Action, Claim, ClaimKey, Class, Decision, Event, Finding, Lookup, Migration,
-        NEAREST_MAX, OperationState, Outcome, Page, Plugin, PluginMatch, Pod, Progress, Quantity, Query,
-        Reason, ReclaimVerdict, Step, Subject, Tally, Text, Verdict, Volume, VolumeTarget,
+        AccessModes, Action, Claim, ClaimKey, Class, Decision, Event, Finding, Lookup, MatchVerdict,
+        Migration, NEAREST_MAX, OperationState, Outcome, Page, Plugin, PluginMatch, Pod, Progress, Quantity,
+        Query, Reason, ReclaimVerdict, Step, Subject, Tally, Text, Volume, VolumeTarget,
     };
 
     use super::bindings::bindery::policy::types;
@@ -81,7 +81,7 @@ mod tests {
         crosses::<VolumeTarget>();
         crosses::<Vec<Tally>>();
         crosses::<Query>();
-        crosses::<Verdict>();
+        crosses::<MatchVerdict>();
         crosses::<ReclaimVerdict>();
         crosses::<Event>();
         crosses::<Decision>();

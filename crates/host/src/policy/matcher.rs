@@ -1,5 +1,6 @@
 //! Matchers: components of the world `matcher`.
 
+use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
 use bindery_policy::{Candidates, ClaimView, Matcher, Metadata, Narrowing, PolicyFault, Verdicts};
@@ -72,7 +73,12 @@ impl ComponentMatcher {
         let mut verdicts = Verdicts::default();
         let mut stats = Stats::default();
         for from in (0..candidates.whole.len()).step_by(ROWS_MAX) {
-            let rows = candidates.rows(from..(from + ROWS_MAX).min(candidates.whole.len()));
+            let rows = from..(from + ROWS_MAX).min(candidates.whole.len());
+            let rows = if rows.len() == candidates.whole.len() {
+                Cow::Borrowed(candidates)
+            } else {
+                Cow::Owned(candidates.rows(rows))
+            };
             let (answer, used) = self.loaded.call(|matcher, store| {
                 let (claim, rows) = (claim.lower(), rows.lower());
                 matcher.bindery_policy_match_().call_judge(store, settings, &claim, &rows)

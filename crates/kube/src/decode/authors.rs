@@ -36,17 +36,29 @@ struct Entry {
 }
 
 pub(super) fn decode(object: Owned) -> Authors {
-    let read = |entry: Entry| {
-        let owned: Value = serde_json::from_slice(&entry.fields_v1?.json).ok()?;
-        Some((entry.manager, owned))
-    };
-    let entries: Vec<_> = object.metadata.managed_fields.into_iter().filter_map(read).collect();
+    let entries = entries(object);
     let bind_completed = format!("f:{}", keys::BIND_COMPLETED);
     Authors {
         phase: author(&entries, |owned| &owned["f:status"]["f:phase"]),
         bind_completed: author(&entries, |owned| &owned["f:metadata"]["f:annotations"][&bind_completed]),
         claim_ref: author(&entries, |owned| &owned["f:spec"]["f:claimRef"]["f:uid"]),
     }
+}
+
+/// Whether Bindery has written the claimRef of a volume, and no other program has written its name too.
+pub(super) fn has_reserved(object: Owned) -> bool {
+    let names = |entry: &(String, Value)| !entry.1["f:spec"]["f:claimRef"]["f:name"].is_null();
+    let mut owners = entries(object).into_iter().filter(names).map(|(manager, _)| manager).peekable();
+    owners.peek().is_some() && owners.all(|manager| manager == keys::FIELD_MANAGER)
+}
+
+/// The managers with the fields that each one owns.
+fn entries(object: Owned) -> Vec<(String, Value)> {
+    let read = |entry: Entry| {
+        let owned: Value = serde_json::from_slice(&entry.fields_v1?.json).ok()?;
+        Some((entry.manager, owned))
+    };
+    object.metadata.managed_fields.into_iter().filter_map(read).collect()
 }
 
 /// The last manager that owns a field, by the fields that each one owns.
@@ -115,6 +127,26 @@ mod tests {
             let object = object(&entries);
             assert_eq!(authors(&object), Authors { phase, bind_completed, claim_ref }, "{object}");
             assert_eq!(authors(object.to_string().as_bytes()), authors(&object));
+        }
+    }
+
+    #[test]
+    fn a_reservation_is_binderys_if_no_other_program_has_written_the_name() {
+        let entry = |manager: &str, fields: Value| {
+            let owned = json!({"f:spec": {"f:claimRef": fields}});
+            json!({"manager": manager, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": owned})
+        };
+        let own = || entry("bindery", json!({"f:name": {}, "f:namespace": {}}));
+        let upstream = entry("kube-controller-manager", json!({"f:uid": {}, "f:resourceVersion": {}}));
+        let person = || entry("kubectl-edit", json!({"f:name": {}}));
+        for (entries, expected) in [
+            (vec![], false),
+            (vec![own()], true),
+            (vec![own(), upstream], true),
+            (vec![person()], false),
+            (vec![own(), person()], false),
+        ] {
+            assert_eq!(super::super::has_reserved(&object(&entries)), expected, "{entries:?}");
         }
     }
 

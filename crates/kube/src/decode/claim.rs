@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bindery_core::steer::{self, Choice};
 use bindery_core::{
     Claim, ClaimAnnotations, ClaimFact, ClaimPhase, ClaimStatus, Declared, Quantity, Text, Uid, Version,
 };
@@ -71,8 +72,11 @@ struct Status {
 pub(super) fn decode(claim: PersistentVolumeClaim, declared: &Declared) -> Result<Claim, String> {
     let PersistentVolumeClaim { metadata: meta, spec, status } = claim;
     let requests = spec.resources.unwrap_or_default().requests;
+    let key = meta.key();
+    let mut selector = spec.selector.map(selector::decode).transpose()?;
+    let steered = steer::take_steering(&key, &mut selector);
     Ok(Claim {
-        key: meta.key(),
+        key,
         uid: Uid(meta.uid.as_str().into()),
         version: Version(meta.version.as_str().into()),
         deleting: meta.deleting(),
@@ -82,7 +86,9 @@ pub(super) fn decode(claim: PersistentVolumeClaim, declared: &Declared) -> Resul
         class: meta.class(spec.storage_class_name),
         mode: volume_mode(spec.volume_mode.as_deref())?,
         attributes_class: spec.volume_attributes_class_name.map(Text::from),
-        selector: spec.selector.map(selector::decode).transpose()?,
+        selector,
+        steered,
+        choice: meta.annotation(steer::CHOICE).and_then(|text| Choice::parse(&text)).map(Box::new),
         volume_name: spec.volume_name.filter(|name| !name.is_empty()).map(Text::from),
         data_source: spec.data_source.is_some(),
         status: decode_status(status.unwrap_or_default())?,

@@ -1,7 +1,9 @@
 //! PersistentVolume (core/v1).
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
+use bindery_core::steer::{FENCE, RESERVED_FOR, Reservation};
 use bindery_core::{
     ClaimRef, Declared, Quantity, ReclaimPolicy, Text, Uid, Version, Volume, VolumeAnnotations, VolumeFact,
     VolumePhase,
@@ -77,7 +79,7 @@ struct NodeAffinity {
     required: Option<NodeSelector>,
 }
 
-#[derive(Clone, PartialEq, Deserialize, prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, Deserialize, prost::Message)]
 #[serde(rename_all = "camelCase", default)]
 struct NodeSelector {
     #[serde(deserialize_with = "nullable")]
@@ -85,15 +87,18 @@ struct NodeSelector {
     node_selector_terms: Vec<NodeSelectorTerm>,
 }
 
-#[derive(Clone, PartialEq, Deserialize, prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, Deserialize, prost::Message)]
 #[serde(rename_all = "camelCase", default)]
 struct NodeSelectorTerm {
     #[serde(deserialize_with = "nullable")]
     #[prost(message, repeated, tag = "1")]
     match_expressions: Vec<NodeSelectorRequirement>,
+    #[serde(deserialize_with = "nullable")]
+    #[prost(message, repeated, tag = "2")]
+    match_fields: Vec<NodeSelectorRequirement>,
 }
 
-#[derive(Clone, PartialEq, Deserialize, prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, Deserialize, prost::Message)]
 #[serde(default)]
 struct NodeSelectorRequirement {
     #[prost(string, tag = "1")]
@@ -213,7 +218,12 @@ pub(super) fn decode(volume: PersistentVolume, declared: &Declared) -> Result<Vo
         claim_ref: spec.claim_ref.map(claim_ref).transpose()?,
         // The API server sets a policy on every volume. An unknown one makes the volume Failed.
         policy: ReclaimPolicy::of_name(spec.persistent_volume_reclaim_policy.as_deref().unwrap_or_default()),
-        node_affinity: spec.node_affinity.is_some_and(|affinity| affinity.required.is_some()),
+        node_affinity: spec.node_affinity.as_ref().is_some_and(|affinity| affinity.required.is_some()),
+        topology: spec.node_affinity.and_then(|affinity| affinity.required).map(|required| {
+            let mut hasher = DefaultHasher::new();
+            required.hash(&mut hasher);
+            hasher.finish()
+        }),
         phase: phase(status.and_then(|status| status.phase).as_deref())?,
         labels: meta.take_labels(),
         finalizers: meta.take_finalizers(),
@@ -274,6 +284,8 @@ fn annotations(meta: &Meta) -> VolumeAnnotations {
         pre_resize_capacity: meta
             .annotation(crate::keys::PRE_RESIZE_CAPACITY)
             .and_then(|text| Quantity::parse(&text).ok()),
+        reserved_for: meta.annotation(RESERVED_FOR).and_then(|text| Reservation::parse(&text)).map(Box::new),
+        fence: meta.annotation(FENCE),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The bodies of requests, compared byte for byte if upstream's matter.
 
+use bindery_core::steer::{Choice, Reservation};
 use bindery_core::{AccessMode, ClaimPhase, FinalizerEdit, Message, Quantity, VolumePhase};
 
 use super::*;
@@ -152,5 +153,45 @@ fn a_name_cannot_become_another_path() {
     }
     for (name, segment) in [("a?b", "a%3Fb"), ("a#b", "a%23b"), ("a b", "a%20b"), ("ü", "%C3%BC")] {
         assert_eq!(volume_path(name).unwrap(), format!("/api/v1/persistentvolumes/{segment}"));
+    }
+}
+
+#[test]
+fn a_reservation_of_mode_steer_has_no_uid_of_the_claim() {
+    let reservation = Reservation { claim: ClaimKey::new("ns", "c1"), uid: "uc".into() };
+    let Outgoing { method, path, body } =
+        of_steering(&SteerWrite::Reserve { volume: volume(), reservation }).unwrap();
+    let reserved = json!({
+        "metadata": {
+            "uid": "uv", "resourceVersion": "7",
+            "annotations": {"steer.bindery.dev/reserved-for": "ns/c1 uc"},
+        },
+        "spec": {"claimRef": {
+            "kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": "ns", "name": "c1",
+        }},
+    });
+    assert_eq!((method.as_str(), body), ("PATCH", reserved));
+    assert_eq!(path, "/api/v1/persistentvolumes/v1?fieldManager=bindery");
+    let released = json!({
+        "metadata": {
+            "uid": "uv", "resourceVersion": "7", "annotations": {"steer.bindery.dev/reserved-for": null},
+        },
+        "spec": {"claimRef": null},
+    });
+    assert_eq!(of_steering(&SteerWrite::Release { volume: volume() }).unwrap().body, released);
+}
+
+#[test]
+fn writes_of_mode_steer_to_a_claim_only_annotate_it() {
+    let choice = Choice { volume: "v1".into(), uid: "uv".into(), withdrawn: false };
+    for (write, key, value) in [
+        (SteerWrite::Choose { claim: claim(), choice }, "steer.bindery.dev/choice", "v1 uv"),
+        (SteerWrite::Touch { claim: claim() }, "steer.bindery.dev/touched", "9"),
+    ] {
+        let Outgoing { path, body, .. } = of_steering(&write).unwrap();
+        assert_eq!(path, "/api/v1/namespaces/ns/persistentvolumeclaims/c1?fieldManager=bindery");
+        let annotations = json!({key: value});
+        let expected = json!({"uid": "uc", "resourceVersion": "9", "annotations": annotations});
+        assert_eq!(body, json!({"metadata": expected}));
     }
 }

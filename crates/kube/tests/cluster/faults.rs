@@ -47,6 +47,23 @@ async fn a_write_that_is_refused_is_tried_again() {
     }
 }
 
+/// A claim of no name cannot be read, and an attempt would fail again and again.
+#[tokio::test(start_paused = true)]
+async fn a_claim_ref_that_is_no_name_gets_an_event_and_no_other_try() {
+    for name in ["", "a/b"] {
+        let reference = json!({"namespace": "default", "name": name, "uid": "u"});
+        let cluster = Cluster::with([merged(volume("odd"), json!({"spec": {"claimRef": reference}}))]);
+        let running = cluster.settled().await;
+        running.events.flush().await;
+        let [event] = &cluster.sim.objects("events")[..] else { panic!("not one event") };
+        let message = event["message"].as_str().unwrap();
+        assert!(message.contains(&format!("spec.claimRef.name: {name:?} is not the name")), "{message}");
+        assert_eq!(running.binder.metrics().sync_errors.get(), 0);
+        assert_eq!(cluster.writes(), [] as [&str; 0]);
+        running.stop().await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_unreadable_volume_gets_an_event_and_no_write() {
     let cluster = Cluster::new();

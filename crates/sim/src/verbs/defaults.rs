@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::clock::Clock;
 use crate::object::{self, child_mut, copy_field};
-use crate::registry::{APPS, BATCH, CLAIM, EVENT, NAMESPACE, POD, Resource, VOLUME};
+use crate::registry::{APPS, BATCH, CLAIM, ENDPOINTS, EVENT, NAMESPACE, POD, Resource, VOLUME};
 
 /// The fixed defaults of each kind. Missing objects are added, except for fields that begin with `?`.
 static DEFAULTS: LazyLock<Value> = LazyLock::new(|| {
@@ -23,6 +23,11 @@ pub(super) fn apply(resource: &Resource, value: &mut Value) {
         VOLUME => fill(&mut value["spec"], &DEFAULTS["volume source"]),
         POD => pod(&mut value["spec"]),
         "Service" => service(&mut value["spec"]),
+        ENDPOINTS => {
+            for port in children(value, "subsets").flat_map(|subset| children(subset, "ports")) {
+                fill(port, &DEFAULTS["port"]);
+            }
+        }
         "EndpointSlice" => {
             for port in children(value, "ports") {
                 fill(port, &json!({"name": "", "protocol": "TCP"}));

@@ -1,10 +1,15 @@
-//! The volumes that are alike in everything but capacity, name and labels.
+//! The volumes that are alike in everything but capacity, name, labels and what policies read.
 
-use bindery_core::{AccessModes, Query, Requirement, Text, Volume, VolumeMode};
+use std::sync::Arc;
+
+use bindery_core::{
+    AccessModes, Cell, ColumnRequirement, ColumnSet, Query, Requirement, Text, Volume, VolumeMode,
+};
 use roaring::RoaringBitmap;
 
-use super::labels::Labels;
+use super::columns::Columns;
 use super::ordered::{Move, Ordered, Position, Row};
+use super::rows::Rows;
 use crate::state::{VolumeId, Volumes};
 
 /// What the volumes of a bucket have in common.
@@ -29,11 +34,11 @@ pub(super) struct Bucket {
     pub(super) taken: Ordered,
 }
 
-/// Free volumes, searched by capacity and labels.
+/// Free volumes, searched by capacity, labels and what policies read.
 #[derive(Debug, Default)]
 pub(super) struct Free {
     order: Ordered,
-    labels: Labels,
+    columns: Columns,
     /// Ordinals of all of them.
     ordinals: RoaringBitmap,
     /// Ordinals of those that a decision in flight has picked.
@@ -70,15 +75,28 @@ impl Bucket {
 }
 
 impl Free {
+    /// Has rows show these columns.
+    pub(super) fn show(&mut self, volumes: &Volumes, columns: &Option<Arc<ColumnSet>>) {
+        self.columns.rows = Rows::new(columns.clone());
+        for row in self.order.rows_from(Position::default()) {
+            self.columns.rows.insert(row.ordinal, volumes.indexed(row.id));
+        }
+    }
+
+    /// What policies are shown of a row.
+    pub(super) fn cells(&self, row: &Row) -> &[Cell] {
+        self.columns.rows.get(row.ordinal)
+    }
+
     pub(super) fn order(&self) -> &Ordered {
         &self.order
     }
 
     pub(super) fn insert(&mut self, volumes: &Volumes, id: VolumeId, volume: &Volume, picked: bool) {
-        let Self { order, labels, ordinals, picked: others } = self;
+        let Self { order, columns, ordinals, picked: others } = self;
         let ordinal =
-            order.insert(Row::new(id, volume), |step| relocate(labels, ordinals, others, volumes, step));
-        labels.insert(ordinal, &volume.labels);
+            order.insert(Row::new(id, volume), |step| relocate(columns, ordinals, others, volumes, step));
+        columns.insert(ordinal, volume);
         ordinals.insert(ordinal);
         if picked {
             others.insert(ordinal);
@@ -87,14 +105,14 @@ impl Free {
 
     /// Takes out a volume, which was inserted as it is given.
     pub(super) fn remove(&mut self, volumes: &Volumes, id: VolumeId, volume: &Volume) {
-        let Self { order, labels, ordinals, picked } = self;
+        let Self { order, columns, ordinals, picked } = self;
         let mut steps = Vec::new();
         let Some(ordinal) = order.remove(&Row::new(id, volume), |step| steps.push(step)) else { return };
-        labels.remove(ordinal, &volume.labels);
+        columns.remove(ordinal, volume);
         ordinals.remove(ordinal);
         picked.remove(ordinal);
         for step in steps {
-            relocate(labels, ordinals, picked, volumes, step);
+            relocate(columns, ordinals, picked, volumes, step);
         }
     }
 
@@ -111,9 +129,13 @@ impl Free {
         self.picked.contains(row.ordinal)
     }
 
-    /// The ordinals whose labels meet the requirements; `None` where there are no requirements.
-    pub(super) fn matching(&self, requirements: &[Requirement]) -> Option<RoaringBitmap> {
-        (!requirements.is_empty()).then(|| self.labels.matching(requirements, &self.ordinals))
+    /// The ordinals that meet the requirements on labels and on indexed columns; `None` where there are none.
+    pub(super) fn matching(
+        &self,
+        labels: &[Requirement],
+        columns: &[ColumnRequirement],
+    ) -> Option<RoaringBitmap> {
+        self.columns.matching(labels, columns, &self.ordinals)
     }
 
     /// The ordinals that are not in this set.
@@ -157,15 +179,15 @@ impl Free {
 
 /// Follows a row that was given another ordinal.
 fn relocate(
-    labels: &mut Labels,
+    columns: &mut Columns,
     ordinals: &mut RoaringBitmap,
     picked: &mut RoaringBitmap,
     volumes: &Volumes,
     Move { id, from, to }: Move,
 ) {
     let volume = volumes.indexed(id);
-    labels.remove(from, &volume.labels);
-    labels.insert(to, &volume.labels);
+    columns.remove(from, volume);
+    columns.insert(to, volume);
     ordinals.remove(from);
     ordinals.insert(to);
     if picked.remove(from) {

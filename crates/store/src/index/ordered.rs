@@ -54,8 +54,8 @@ struct Chunk {
     used: [u64; WORDS],
 }
 
-/// A place between rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A place between rows; the default is before the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Position {
     chunk: usize,
     row: usize,

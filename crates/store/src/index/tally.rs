@@ -50,7 +50,7 @@ struct Count<'a> {
     near: Vec<Box<dyn Iterator<Item = Near<'a>> + 'a>>,
 }
 
-struct Counts<'a> {
+struct ReasonCounts<'a> {
     asked: TallyQuery<'a>,
     /// The volumes whose claimRef names the claim that asks.
     own: &'a BTreeSet<VolumeId>,
@@ -64,7 +64,7 @@ impl Index {
         let own = asked.claim.map(|(key, uid)| self.reserved_for(volumes, key, uid)).unwrap_or_default();
         let own_rows: Vec<Row> = own.iter().map(|id| Row::new(*id, volumes.indexed(*id))).collect();
         let own = own.into_iter().collect();
-        let mut counts = Counts { asked, own: &own, by_reason: BTreeMap::new() };
+        let mut counts = ReasonCounts { asked, own: &own, by_reason: BTreeMap::new() };
         let same = self.buckets.iter().filter(|(key, _)| key.class == query.class);
         let other = self.buckets.iter().filter(|(key, _)| key.class != query.class);
         for (position, (key, bucket)) in same.chain(other).enumerate() {
@@ -81,7 +81,7 @@ impl Index {
     }
 }
 
-impl<'a> Counts<'a> {
+impl<'a> ReasonCounts<'a> {
     fn add(&mut self, reason: Reason, count: usize) {
         self.by_reason.entry(reason).or_default().count += count;
     }
@@ -138,7 +138,7 @@ impl<'a> Counts<'a> {
         let TallyQuery { query, is_picked_for_claim, .. } = self.asked;
         let at = free.order().at_least(query.at_least);
         let too_small = free.order().rank(at);
-        let ordinals = free.matching(&query.labels);
+        let ordinals = free.matching(&query.labels, &[]);
         let large_enough = free.order().len() - too_small;
         let meeting = ordinals.as_ref().map_or(large_enough, |ordinals| free.count(at, ordinals));
         let picked = free.picked_of(ordinals.as_ref());

@@ -110,6 +110,24 @@ impl Pods {
 }
 
 impl State {
+    /// The claims of all pods that use a claim and have no node yet, itself among them. A pod that cannot be
+    /// read counts as a user of the claim.
+    pub(crate) fn claims_of_waiting_pods(&self, claim: &ClaimKey) -> BTreeSet<ClaimKey> {
+        let pods = self.pods.by_claim.get(claim).into_iter().flat_map(BTreeMap::values);
+        let waiting = pods.filter(|pod| !pod.scheduled && !pod.terminated);
+        let contents = waiting.filter_map(|pod| {
+            let place = (claim.namespace.clone(), pod.name.clone());
+            self.pods.readable.get(&place)
+        });
+        let names = contents.flat_map(|pod| &pod.claims);
+        let key = |name: &Text| ClaimKey { namespace: claim.namespace.clone(), name: name.clone() };
+        let mut claims: BTreeSet<ClaimKey> = names.map(key).collect();
+        if self.pods.complaint(&claim.namespace).is_some() {
+            claims.insert(claim.clone());
+        }
+        claims
+    }
+
     /// The pods that reference the claim, by name.
     ///
     /// # Errors

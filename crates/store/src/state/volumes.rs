@@ -178,6 +178,14 @@ impl State {
         self.volumes.iter().filter_map(|entry| entry.cached.overlay().ok().cloned()).collect()
     }
 
+    pub(crate) fn volumes_naming(&self, claim: &ClaimKey) -> Vec<Arc<Volume>> {
+        self.index.naming(claim).map(|id| self.volumes.indexed(id).clone()).collect()
+    }
+
+    pub(crate) fn volumes_labelled(&self, claim: &ClaimKey) -> Vec<Arc<Volume>> {
+        self.index.labelled(claim).map(|id| self.volumes.indexed(id).clone()).collect()
+    }
+
     pub(crate) fn volume_names(&self) -> Vec<Text> {
         self.volumes.iter().map(|entry| entry.name.clone()).collect()
     }

@@ -1,9 +1,11 @@
 //! What the rest of the binder reads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bindery_core::{Claim, ClaimKey, ClaimRef, Class, Counted, Lookup, Source, Spread, Text, Volume};
+use bindery_core::{
+    BindingMode, Claim, ClaimKey, ClaimRef, Class, Counted, Lookup, Source, Spread, Text, Volume,
+};
 
 use super::Store;
 use crate::change::Revision;
@@ -77,6 +79,29 @@ impl Store {
     /// picked it.
     pub fn free_volume(&self, name: &str) -> Option<Arc<Volume>> {
         self.state().free(name)
+    }
+
+    /// The volumes whose claimRef has the namespace and name of a claim, whatever its UID, as the overlay has
+    /// them, in no order.
+    pub fn volumes_naming(&self, claim: &ClaimKey) -> Vec<Arc<Volume>> {
+        self.state().volumes_naming(claim)
+    }
+
+    /// The volumes with the label that steers a claim, as the overlay has them, in no order.
+    pub fn volumes_labelled(&self, claim: &ClaimKey) -> Vec<Arc<Volume>> {
+        self.state().volumes_labelled(claim)
+    }
+
+    /// Whether the scheduler chooses the volume of a claim: its class waits for the first consumer.
+    pub fn waits_for_consumer(&self, claim: &Claim) -> bool {
+        let class = self.class(claim.class_or_empty());
+        matches!(class, Lookup::Found(class) if class.binding_mode == Some(BindingMode::WaitForFirstConsumer))
+    }
+
+    /// The claims of all pods that use a claim and have no node yet, itself among them. A pod that cannot be
+    /// read counts as a user of the claim.
+    pub fn claims_of_waiting_pods(&self, claim: &ClaimKey) -> BTreeSet<ClaimKey> {
+        self.state().claims_of_waiting_pods(claim)
     }
 
     /// All readable volumes as the overlay has them, in no order.

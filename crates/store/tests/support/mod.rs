@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bindery_core::{
     AccessMode, AccessModes, Claim, ClaimKey, ClaimRef, NEAREST_MAX, Quantity, Query, Reason, Requirement,
-    Tally, Text, Uid, Version, Volume, VolumeMode, VolumePhase,
+    Tally, Text, Uid, Version, Volume, VolumeFact, VolumeMode, VolumePhase,
 };
 pub(crate) use bindery_kit::gib;
 use bindery_store::{Change, Delivery, Kind, Object, ObjectKey, Observed, Store, Unreadable};
@@ -126,15 +126,19 @@ pub(crate) fn any_volume() -> impl Strategy<Value = Volume> {
         prop_oneof![4 => Just(VolumeMode::Filesystem), 1 => Just(VolumeMode::Block)],
         prop_oneof![4 => Just(None), 1 => Just(Some("")), 1 => Just(Some("gold"))],
     );
-    let differing = (prop::option::of(any_capacity()), any_labels(), any_modes(), any_claim_ref());
+    let differing =
+        (prop::option::of(any_capacity()), any_labels(), any_labels(), any_modes(), any_claim_ref());
     (equal, differing, phase, prop::bool::weighted(0.1)).prop_map(
-        |((class, mode, attributes_class), (capacity, labels, access_modes, claim_ref), phase, deleting)| {
+        |((class, mode, attributes_class), differing, phase, deleting)| {
+            let (capacity, labels, topology, access_modes, claim_ref) = differing;
+            let fact = |(key, value)| (VolumeFact::Topology(key), value);
             Volume {
                 class: class.into(),
                 mode,
                 attributes_class: attributes_class.map(Text::from),
                 capacity,
                 labels,
+                facts: topology.into_iter().map(fact).collect(),
                 access_modes,
                 claim_ref,
                 phase,

@@ -55,7 +55,7 @@ pub(super) fn scenarios(
         let store = filled(volumes, |number, volume| {
             place(volume, if number / CLASSES + 1 == per_class { "a" } else { "b" });
         });
-        let chain = Chain::new(vec![policy("zone", &zone, &settings)]);
+        let chain = kept_by(&store, vec![policy("zone", &zone, &settings)]);
         Scenario { name, volumes, times, store, chain, expected: last.clone() }
     };
     let by_label = zoned("`narrow` alone by label, the last of its class", "Label", 1, |volume, zone| {
@@ -70,7 +70,7 @@ pub(super) fn scenarios(
         policy(&format!("prefer-{number}"), &prefer, &settings)
     });
     let store = filled(CANDIDATES * CLASSES, |_, _| ());
-    let chain = Chain::new(five.collect());
+    let chain = kept_by(&store, five.collect());
     let (name, volumes, expected) =
         ("a chain of five in Rust, each scores all", CANDIDATES, "volume-0".into());
     Ok([by_label, by_affinity, Scenario { name, volumes, times: 10, store, chain, expected }])
@@ -79,6 +79,13 @@ pub(super) fn scenarios(
 fn policy(name: &str, matcher: &Arc<dyn Matcher>, settings: &str) -> Policy {
     let (matcher, settings) = (Ok(Arc::clone(matcher)), settings.to_owned());
     Policy { matcher, settings, ..bindery_kit::policy(name, bindery_kit::SameZone) }
+}
+
+/// A chain of policies, whose columns the store keeps.
+fn kept_by(store: &Store, policies: Vec<Policy>) -> Chain {
+    let chain = Chain::new(policies);
+    store.keep_columns(Arc::clone(chain.columns()));
+    chain
 }
 
 /// A store with volumes as [`scenario::volume`] makes them, changed.
@@ -142,7 +149,8 @@ impl Rejected {
         let judged = Arc::<AtomicUsize>::default();
         let matcher: Arc<dyn Matcher> = Arc::new(Counting { matcher, judged: Arc::clone(&judged) });
         let store = filled(volumes, |number, volume| *volume = rejected(number, "no such tier"));
-        Self { store, chain: Chain::new(vec![policy("tier", &matcher, TIERS)]), judged, volumes }
+        let chain = kept_by(&store, vec![policy("tier", &matcher, TIERS)]);
+        Self { store, chain, judged, volumes }
     }
 
     /// A name, figures and the number of rows that were judged in one decision: of the first decision about a
@@ -176,7 +184,7 @@ impl Rejected {
                 change(*number);
                 decide(&kept).is_ok_and(|rows| rows == 1)
             }));
-            change(usize::MAX);
+            change(usize::MAX - usize::from(round));
             let rows = decide(&kept)?;
             ensure!(rows == 1, "{rows} rows are judged after one volume has changed");
         }
@@ -188,9 +196,11 @@ impl Rejected {
     }
 }
 
-/// A volume of the claims' class, with that tier.
+/// A volume of the claims' class, with that tier. All differ in capacity, because volumes that a policy sees
+/// alike are judged once.
 fn rejected(number: u32, tier: &str) -> Volume {
     let mut volume = scenario::volume(number, 1);
+    volume.capacity = Some(Quantity::bytes(u64::from(number + 1) << 30));
     volume.class = "".into();
     volume.labels.insert(TIER.into(), tier.into());
     volume

@@ -10,6 +10,8 @@ const FAMILIES: [&str; 5] =
     ["bindery_", "pv_collector_", "volume_operation_", "storage_operation_", "retroactive_storageclass_"];
 /// Metrics of kube-apiserver (`k8s.io/apiserver/pkg/admission/metrics`) that alerts use.
 const OF_OTHERS: [&str; 1] = ["apiserver_admission_webhook_fail_open_count"];
+/// The modes of a release.
+const MODES: [&str; 3] = ["observe", "own", "steer"];
 /// Suffixes of a histogram's series.
 const PARTS: [&str; 3] = ["_bucket", "_sum", "_count"];
 
@@ -56,7 +58,7 @@ fn alerts(mode: &str) -> Vec<Value> {
 
 #[test]
 fn alerts_use_documented_metrics() {
-    for alert in ["observe", "own"].into_iter().flat_map(alerts) {
+    for alert in MODES.into_iter().flat_map(alerts) {
         assert_documented(alert["expr"].as_str().unwrap(), alert["alert"].as_str().unwrap());
     }
 }
@@ -65,7 +67,7 @@ fn alerts_use_documented_metrics() {
 fn every_alert_has_a_runbook_and_a_row_in_the_guide() {
     let runbooks = read("docs/runbooks.md");
     let sections: BTreeSet<_> = runbooks.lines().filter_map(|line| line.strip_prefix("## ")).collect();
-    let alerts: Vec<_> = ["observe", "own"].into_iter().flat_map(alerts).collect();
+    let alerts: Vec<_> = MODES.into_iter().flat_map(alerts).collect();
     let named: BTreeSet<_> = alerts.iter().map(|alert| alert["alert"].as_str().unwrap()).collect();
     assert_eq!(named, sections);
     let guide = read("docs/metrics.md");
@@ -93,17 +95,22 @@ fn every_alert_has_a_runbook_and_a_row_in_the_guide() {
 
 #[test]
 fn the_alerts_depend_on_the_mode() {
-    let [observe, own] = ["observe", "own"].map(alerts);
-    for (name, in_observe, in_own) in [
-        ("BinderyNoLeader", false, true),
-        ("BinderyObservedDifferently", true, false),
-        ("BinderyAbsent", true, true),
+    let modes = MODES.map(alerts);
+    for (name, expected) in [
+        ("BinderyNoLeader", [false, true, true]),
+        ("BinderyOperationsFail", [false, true, false]),
+        ("BinderyObservedDifferently", [true, false, false]),
+        ("BinderyUpstreamDoesNotBind", [false, false, true]),
+        ("BinderyAbsent", [true, true, true]),
     ] {
-        let has = |alerts: &[Value]| alerts.iter().any(|alert| alert["alert"] == name);
-        assert_eq!((has(&observe), has(&own)), (in_observe, in_own), "{name}");
+        let has = |alerts: &Vec<Value>| alerts.iter().any(|alert| alert["alert"] == name);
+        assert_eq!(modes.each_ref().map(has), expected, "{name}");
     }
-    // Without a replica claims wait only in mode own.
-    for (alerts, severity, says_so) in [(&observe, "warning", false), (&own, "critical", true)] {
+    // Without a replica claims wait only in modes own and steer.
+    let [observe, own, steer] = &modes;
+    for (alerts, severity, says_so) in
+        [(observe, "warning", false), (own, "critical", true), (steer, "critical", false)]
+    {
         let absent = alerts.iter().find(|alert| alert["alert"] == "BinderyAbsent").unwrap();
         assert_eq!(absent["labels"]["severity"], severity);
         let description = absent["annotations"]["description"].as_str().unwrap();
@@ -144,7 +151,7 @@ fn counts_that_all_replicas_share_are_not_summed() {
     let alerts = alerts("observe").into_iter().map(|alert| alert["expr"].as_str().unwrap().to_owned());
     let observed = |expression: &String| expression.contains("bindery_observed_");
     let observed: Vec<_> = shown.chain(alerts).filter(observed).collect();
-    assert_eq!(observed.len(), 4, "{observed:?}");
+    assert_eq!(observed.len(), 5, "{observed:?}");
     for expression in observed {
         assert!(!expression.contains("sum"), "{expression}");
     }

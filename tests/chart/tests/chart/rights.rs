@@ -26,8 +26,7 @@ fn documented(conditions: &[&str]) -> BTreeSet<Right> {
             resources.strip_suffix(", one by name").map_or((resources.as_str(), false), |rest| (rest, true));
         for resource in resources.split(", ") {
             let resource = resource.replace('`', "");
-            let name =
-                is_limited.then(|| if resource == "secrets" { "bindery-tls" } else { "bindery" }.to_owned());
+            let name = is_limited.then(|| name_of(&resource).to_owned());
             let namespace = namespace.map(str::to_owned);
             rights.extend(verbs.split(", ").map(|verb| Right {
                 namespace: namespace.clone(),
@@ -40,17 +39,33 @@ fn documented(conditions: &[&str]) -> BTreeSet<Right> {
     rights
 }
 
+/// The name of the only object of this resource that Bindery may use.
+fn name_of(resource: &str) -> &'static str {
+    match resource {
+        "secrets" => "bindery-tls",
+        "mutatingwebhookconfigurations (admissionregistration.k8s.io)" => "bindery-steer",
+        _ => "bindery",
+    }
+}
+
 #[test]
 fn the_chart_grants_the_rights_of_the_guide() {
     let own_certificates = "certificates of its own";
+    let (writes, by_webhook) = ("modes own and steer", "steering by its webhook");
     for (values, conditions) in [
         (json!({}), vec!["always", own_certificates]),
         (json!({"webhook": {"enabled": false}}), vec!["always"]),
         (json!({"certificates": {"source": "cert-manager"}}), vec!["always"]),
-        (json!({"mode": "own"}), vec!["always", "mode own", own_certificates]),
+        (json!({"mode": "own"}), vec!["always", "mode own", writes, own_certificates]),
+        (json!({"mode": "steer"}), vec!["always", writes, own_certificates, by_webhook]),
+        (
+            json!({"mode": "steer", "steer": {"admission": "policy"}}),
+            vec!["always", writes, own_certificates],
+        ),
+        (json!({"mode": "steer", "certificates": {"source": "cert-manager"}}), vec!["always", writes]),
         (
             json!({"mode": "own", "recycling": {"enabled": true}}),
-            vec!["always", "mode own", "recycling", own_certificates],
+            vec!["always", "mode own", writes, "recycling", own_certificates],
         ),
         (
             json!({"policies": {"readNamespaces": true}}),

@@ -101,6 +101,9 @@ fn a_value_that_cannot_work_is_refused_by_the_schema() {
             json!({"policies": {"documents": {"zones": {"kind": "MatchPolicy"}}}}),
             "'/policies/documents/zones'",
         ),
+        (json!({"steer": {"admission": "none"}}), "'/steer/admission'"),
+        (json!({"steer": {"namespaceLabel": "steer"}}), "'/steer/namespaceLabel'"),
+        (json!({"steer": {"staticClasses": [""]}}), "'/steer/staticClasses/0'"),
         (json!({"webhook": {"timeoutSeconds": 31}}), "'/webhook/timeoutSeconds'"),
         (json!({"webhook": {"port": 443}}), "'/webhook/port'"),
         (json!({"certificates": {"lifetime": "3 months"}}), "'/certificates/lifetime'"),
@@ -155,6 +158,12 @@ fn values_that_contradict_each_other_are_refused_with_a_reason() {
         ),
         // A confirmation that stays would confirm each forgotten mode.
         (json!({"mode": "own", "confirmObserve": true}), &["give confirmObserve=false"]),
+        (json!({"mode": "steer", "confirmObserve": true}), &["mode is steer", "give confirmObserve=false"]),
+        // Something has to add the requirement.
+        (
+            json!({"mode": "steer", "steer": {"admission": "webhook"}, "webhook": {"enabled": false}}),
+            &["a webhook has to steer claims, and webhook.enabled is false", "steer.admission=policy"],
+        ),
         (json!({"webhook": {"port": 8080}}), &["webhook.port and metrics.port are both 8080"]),
         (json!({"service": {"port": 8080}}), &["service.port and metrics.port are both 8080"]),
         // A pod must not be killed while it answers.

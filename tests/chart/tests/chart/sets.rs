@@ -29,8 +29,12 @@ fn every_object_has_the_labels_of_its_release() {
 fn the_chart_sets_no_field_that_bindery_writes() {
     let objects = rendered(&json!({"certificates": {"source": "self"}}));
     let configuration = objects.get("ValidatingWebhookConfiguration/bindery").unwrap();
-    for webhook in configuration["webhooks"].as_array().unwrap() {
-        assert_eq!(webhook["clientConfig"].get("caBundle"), None);
+    let steered = rendered(&json!({"mode": "steer", "steer": {"admission": "webhook"}}));
+    let steering = steered.get("MutatingWebhookConfiguration/bindery-steer").unwrap();
+    for configuration in [configuration, steering] {
+        for webhook in configuration["webhooks"].as_array().unwrap() {
+            assert_eq!(webhook["clientConfig"].get("caBundle"), None);
+        }
     }
     let secret = objects.get("Secret/bindery-tls").unwrap();
     assert_eq!((secret.get("data"), secret.get("stringData")), (None, None));
@@ -100,6 +104,23 @@ fn the_notes_name_the_next_step() {
                 "become Failed",
             ],
             &[],
+        ),
+        (
+            json!({"mode": "steer", "steer": {"classes": ["", "local"], "admission": "policy"}}),
+            &[
+                "upstream's binder binds them",
+                "by\na MutatingAdmissionPolicy of the API server, in namespaces",
+                "with the label bindery.dev/steer=true",
+                "of the classes \"\", local.",
+                "before `helm uninstall` which claims wait",
+                "get pvc --all-namespaces",
+            ],
+            &["No class is listed", "must be off", "Recycle"],
+        ),
+        (
+            json!({"mode": "steer", "steer": {"admission": "webhook"}}),
+            &["No class is listed", "Bindery's webhook"],
+            &["of the classes"],
         ),
         (json!({"replicas": 0}), &["No replica runs"], &["With one replica"]),
         (json!({"replicas": Value::Null}), &[], &["No replica runs", "With one replica"]),

@@ -7,8 +7,13 @@ use serde_json::json;
 use crate::api_server::{claim, install, install_definitions, start};
 
 /// Guides with commands of kubectl.
-const GUIDES: [&str; 4] =
-    ["docs/operate.md", "docs/runbooks.md", "docs/metrics.md", "charts/bindery/README.md"];
+const GUIDES: [&str; 5] = [
+    "docs/operate.md",
+    "docs/managed-clusters.md",
+    "docs/runbooks.md",
+    "docs/metrics.md",
+    "charts/bindery/README.md",
+];
 /// Verbs of kubectl that change nothing.
 const READING: [&str; 2] = ["get", "describe"];
 

@@ -2,6 +2,7 @@
 //! Bindery needs exactly the rights that the roles grant.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod account;
 mod api_server;
 mod guides;
 mod objects;
@@ -9,5 +10,6 @@ mod release;
 mod replica;
 mod reviews;
 mod rights;
+mod steering;
 mod stopping;
 mod upgrading;

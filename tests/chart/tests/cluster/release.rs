@@ -2,19 +2,23 @@
 
 use bindery_chart::{Operator, RELEASE, chart, read, rendered};
 use bindery_cluster::Cluster;
+use bindery_kit::json::class;
 use serde_json::{Value, json};
 
-use crate::api_server::{install_definitions, start};
+use crate::api_server::{has_mutating_policies, install_definitions, start};
 use crate::replica::{CONFIGURATION, ReleaseReplica, SECRET, bundles};
 
 /// The collections of the chart's kinds.
-const COLLECTIONS: [&str; 16] = [
+const COLLECTIONS: [&str; 19] = [
     "/api/v1/configmaps",
     "/api/v1/pods",
     "/api/v1/resourcequotas",
     "/api/v1/secrets",
     "/api/v1/serviceaccounts",
     "/api/v1/services",
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
     "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
     "/apis/apps/v1/deployments",
     "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
@@ -93,6 +97,36 @@ async fn a_replicas_writes_survive_upgrades_and_no_object_survives_uninstalling(
     for path in [CONFIGURATION, SECRET] {
         assert!(api.get(path).await.unwrap_err().contains("not found"), "{path}");
     }
+}
+
+#[tokio::test]
+async fn a_release_in_mode_steer_takes_the_api_servers_policy_if_it_can() {
+    const REGISTRATION: &str = "/apis/admissionregistration.k8s.io/v1";
+    let api = start().await;
+    let operator = Operator::new(api.kubeconfig());
+    let chart = chart();
+    let chart = chart.to_str().unwrap();
+    operator.helm(&["install", RELEASE, chart, "--set", "mode=steer,steer.classes={local}"]);
+    let policy = format!("{REGISTRATION}/mutatingadmissionpolicies/bindery-steer-add");
+    let webhook = format!("{REGISTRATION}/mutatingwebhookconfigurations/bindery-steer");
+    let has_policies = has_mutating_policies(&api).await;
+    assert_eq!(api.get(&policy).await.is_ok(), has_policies);
+    assert_eq!(api.get(&webhook).await.is_ok(), !has_policies);
+    operator.upgrade(&["--set", "steer.admission=webhook"]).unwrap();
+    assert!(api.get(&policy).await.is_err());
+    api.get(&webhook).await.unwrap();
+
+    // The scheduler would choose their volumes, and the claims would wait for ever.
+    let waits = json!({"volumeBindingMode": "WaitForFirstConsumer"});
+    api.create(&class("waits", "csi.example.com", waits), "").await.unwrap();
+    let why = operator.upgrade(&["--set", "steer.staticClasses={waits}"]).unwrap_err();
+    assert!(why.contains("waits, which waits for its first consumer"), "{why}");
+    let why = operator.try_helm(&["upgrade", RELEASE, chart, "--set", "replicas=3"]).unwrap_err();
+    assert!(why.contains("mode steer and would stop binding"), "{why}");
+
+    operator.helm(&["uninstall", RELEASE]);
+    assert_eq!(objects_of_release(&api).await, Vec::<String>::new());
+    assert!(api.get(&webhook).await.unwrap_err().contains("not found"));
 }
 
 /// The only command of the chart's README with this beginning, on one line.

@@ -28,6 +28,8 @@ pub(crate) const KINDS: [&str; 7] = [
 /// A replica with the settings of a release. Only its addresses differ, since it does not run in a pod.
 pub(crate) struct ReleaseReplica {
     pub(crate) replica: Replica,
+    /// The port of its webhook.
+    pub(crate) port: u16,
     /// The folder of its settings and its kubeconfig.
     _folder: TempDir,
 }
@@ -42,10 +44,12 @@ impl ReleaseReplica {
         fs::write(&kubeconfig, kubeconfig_of_release(api).await.to_string()).unwrap();
         let policies = folder.path().join("policies");
         fs::create_dir(&policies).unwrap();
+        let port = free_port().unwrap();
         let mut arguments = vec![
             format!("--config={}", settings.display()),
             format!("--kubeconfig={}", kubeconfig.display()),
-            format!("--webhook-listen=127.0.0.1:{}", free_port().unwrap()),
+            format!("--webhook-listen=127.0.0.1:{port}"),
+            "--certificate-name=127.0.0.1".to_owned(),
             "--engine=native".to_owned(),
         ];
         if objects.write_policies(&policies) > 0 {
@@ -53,7 +57,7 @@ impl ReleaseReplica {
             arguments.push(format!("--policies={}", offered("BINDERY_POLICIES").display()));
             arguments.push(format!("--engine-cache={}", folder.path().join("cache").display()));
         }
-        Self { replica: Replica::run(arguments, &[]), _folder: folder }
+        Self { replica: Replica::run(arguments, &[]), port, _folder: folder }
     }
 
     /// Waits until the object at a path satisfies a condition.

@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 
 use bindery_chart::{Objects, Right, granted, rendered};
 use bindery_cluster::Cluster;
+use bindery_kit::json::merged;
 use http::Method;
 use serde_json::{Value, json};
 
 use crate::api_server::{Audit, User, claim, flow_schema_of, install, start, start_with, until, volume};
 use crate::replica::{CONFIGURATION, KINDS, LEASE, ReleaseReplica, SECRET, bundles};
+use crate::steering::VALIDATING;
 
 /// The service account of the release.
 pub(crate) const BINDERY: User = User {
@@ -91,33 +93,27 @@ async fn audited() -> (Cluster, Audit) {
     (start_with(&["--feature-gates=WatchList=false", &policy, &log]).await, audit)
 }
 
-/// A missing verb shows as a forbidden request, a superfluous one is never used.
-#[tokio::test]
-async fn a_release_in_mode_own_uses_every_right_and_needs_no_other() {
-    let (api, audit) = audited().await;
-    // A policy that reads namespaces, and rejects nothing here.
+/// A policy that reads namespaces, and rejects nothing here.
+fn reading_namespaces() -> Value {
     let tenants = json!({
         "apiVersion": "policy.bindery.dev/v1alpha1",
         "kind": "MatchPolicy",
         "metadata": {"name": "tenants"},
         "spec": {"module": "builtin:reserved"},
     });
-    let policies = json!({"documents": {"tenants": tenants.to_string()}});
-    let objects = rendered(&json!({"mode": "own", "recycling": {"enabled": true}, "policies": policies}));
-    install(&api, &objects, &KINDS).await;
-    let mut replica = ReleaseReplica::start(&api, &objects).await;
-    // It writes its certificates into the Secret and the webhook configuration of the chart.
-    replica.until_trusted(&api).await;
-    replica
-        .until(&api, SECRET, |secret| secret["data"].as_object().is_some_and(|data| !data.is_empty()))
-        .await;
+    json!({"documents": {"tenants": tenants.to_string()}})
+}
 
-    // No review reaches the replica, so the failure policy admits these objects.
-    for object in [volume("v", "Recycle"), claim("default", "c", "1Gi"), claim("default", "waits", "1Ti")] {
-        api.create(&object, "").await.unwrap();
-    }
-    replica.until(&api, CLAIM, |claim| claim["status"]["phase"] == "Bound").await;
-    // An event says why the other claim waits. The next decision increases its count.
+/// Waits until a replica has written its certificates into the Secret and the webhook configuration of the
+/// chart.
+async fn until_certified(replica: &mut ReleaseReplica, api: &Cluster) {
+    replica.until_trusted(api).await;
+    let has_data = |secret: &Value| secret["data"].as_object().is_some_and(|data| !data.is_empty());
+    replica.until(api, SECRET, has_data).await;
+}
+
+/// Waits until an event says why claim `waits` waits, and the next decision increases its count.
+async fn until_told_twice(replica: &mut ReleaseReplica, api: &Cluster) {
     let events = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3Dwaits";
     let counts_to = |count: u64| {
         move |events: &Value| {
@@ -125,10 +121,28 @@ async fn a_release_in_mode_own_uses_every_right_and_needs_no_other() {
             events.any(|event| event["count"].as_u64() >= Some(count))
         }
     };
-    replica.until(&api, events, counts_to(1)).await;
+    replica.until(api, events, counts_to(1)).await;
     let waits = CLAIM.replace("claims/c", "claims/waits");
     api.patch(&waits, &json!({"metadata": {"labels": {"again": "yes"}}})).await.unwrap();
-    replica.until(&api, events, counts_to(2)).await;
+    replica.until(api, events, counts_to(2)).await;
+}
+
+/// A missing verb shows as a forbidden request, a superfluous one is never used.
+#[tokio::test]
+async fn a_release_in_mode_own_uses_every_right_and_needs_no_other() {
+    let (api, audit) = audited().await;
+    let values = json!({"mode": "own", "recycling": {"enabled": true}, "policies": reading_namespaces()});
+    let objects = rendered(&values);
+    install(&api, &objects, &KINDS).await;
+    let mut replica = ReleaseReplica::start(&api, &objects).await;
+    until_certified(&mut replica, &api).await;
+
+    // No review reaches the replica, so the failure policy admits these objects.
+    for object in [volume("v", "Recycle"), claim("default", "c", "1Gi"), claim("default", "waits", "1Ti")] {
+        api.create(&object, "").await.unwrap();
+    }
+    replica.until(&api, CLAIM, |claim| claim["status"]["phase"] == "Bound").await;
+    until_told_twice(&mut replica, &api).await;
 
     // The volume is released, scrubbed and available again. Without a kubelet the test ends the pod.
     api.delete(CLAIM).await.unwrap();
@@ -164,6 +178,40 @@ async fn a_release_in_mode_observe_uses_every_right_and_needs_no_other() {
     lost["metadata"]["annotations"] = json!({"pv.kubernetes.io/bind-completed": "yes"});
     lost["spec"]["volumeName"] = "gone".into();
     api.create(&lost, "").await.unwrap();
+    until_used(&audit, &objects).await;
+}
+
+/// The policy of the account, which limits what the rights allow, denies no write either.
+#[tokio::test]
+async fn a_release_in_mode_steer_uses_every_right_and_needs_no_other() {
+    let (api, audit) = audited().await;
+    let steer = json!({"admission": "webhook", "classes": [""]});
+    let objects = rendered(&json!({"mode": "steer", "steer": steer, "policies": reading_namespaces()}));
+    install(&api, &objects, &KINDS).await;
+    install(&api, &objects, &VALIDATING).await;
+    install(&api, &objects, &["MutatingWebhookConfiguration"]).await;
+    let mut replica = ReleaseReplica::start(&api, &objects).await;
+    until_certified(&mut replica, &api).await;
+
+    // No request for steering reaches the replica, so the claims are steered as they are created.
+    let steered = |name: &str, storage: &str| {
+        let needed = json!({"key": format!("{name}.default.steer.bindery.dev/claim"), "operator": "Exists"});
+        merged(claim("default", name, storage), json!({"spec": {"selector": {"matchExpressions": [needed]}}}))
+    };
+    let mut unfit = volume("unfit", "Retain");
+    unfit["spec"]["claimRef"] = json!({"namespace": "default", "name": "waits"});
+    for object in [volume("v", "Retain"), unfit, steered("c", "1Gi"), steered("waits", "1Ti")] {
+        api.create(&object, "").await.unwrap();
+    }
+    let available = json!({"status": {"phase": "Available"}});
+    api.patch(&format!("{VOLUME}/status"), &available).await.unwrap();
+    replica.until(&api, VOLUME, |volume| volume["spec"]["claimRef"]["name"] == "c").await;
+    until_told_twice(&mut replica, &api).await;
+    // A reservation that nothing needs is removed.
+    api.delete(CLAIM).await.unwrap();
+    api.patch(CLAIM, &json!({"metadata": {"finalizers": null}})).await.unwrap();
+    replica.until(&api, VOLUME, |volume| volume["spec"]["claimRef"].is_null()).await;
+    assert_eq!(replica.replica.metric("bindery_write_errors_total").await, 0);
     until_used(&audit, &objects).await;
 }
 

@@ -1,12 +1,12 @@
 //! A decision with all that the guard checks it by.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bindery_core::guard::{self, Case, ObjectName, Objection, Reclaim, View};
+use bindery_core::guard::{self, Case, ObjectName, Objection, Reclaim, SteerView, View};
 use bindery_core::{
-    AccessMode, Answer, Claim, ClaimKey, Class, Decision, Exchange, Lookup, Quantity, Question, Request,
-    Source, Text, Verdict, Volume,
+    AccessMode, Answer, Claim, ClaimKey, Class, Decision, Exchange, Lookup, MatchVerdict, Quantity, Question,
+    Request, Source, Text, Volume,
 };
 
 /// A decision and all that it is checked by.
@@ -29,9 +29,11 @@ pub(crate) struct World {
     pub(crate) claim_proofs: BTreeMap<ClaimKey, Lookup<Arc<Claim>>>,
     pub(crate) volume_proofs: BTreeMap<Text, Lookup<Arc<Volume>>>,
     /// What the policies say about each volume; volumes that are missing are allowed.
-    pub(crate) verdicts: BTreeMap<Text, Result<Option<Verdict>, String>>,
+    pub(crate) verdicts: BTreeMap<Text, Result<Option<MatchVerdict>, String>>,
     /// Whether the policies of the claim answer; `None` if they do.
     pub(crate) answers: Option<Result<bool, String>>,
+    /// The volumes whose claimRef Bindery has written, as managedFields say.
+    pub(crate) own: BTreeSet<Text>,
     /// What the reclaimers say about each volume; the reclaim policies of the others decide.
     pub(crate) reclaims: BTreeMap<Text, Result<Option<Reclaim>, String>>,
 }
@@ -63,16 +65,36 @@ impl TestCase {
 
     /// What the guard says, as the tables write it: a breach by its name.
     pub(crate) fn response(&self) -> &'static str {
-        match self.check() {
-            Ok(()) => "allowed",
-            Err(Objection::Prove(ObjectName::Claim(_))) => "prove-claim",
-            Err(Objection::Prove(ObjectName::Volume(_))) => "prove-volume",
-            Err(Objection::Judge) => "judge",
-            Err(Objection::Stale { .. }) => "stale",
-            Err(Objection::Contradicted { .. }) => "contradicted",
-            Err(Objection::Unproven { .. }) => "unproven",
-            Err(Objection::Refused(refusal)) => refusal.breach.name(),
-        }
+        word(&self.check())
+    }
+}
+
+/// An answer of the guard, as the tables write it.
+pub(crate) fn word(answer: &Result<(), Objection>) -> &'static str {
+    match answer {
+        Ok(()) => "allowed",
+        Err(Objection::Prove(ObjectName::Claim(_))) => "prove-claim",
+        Err(Objection::Prove(ObjectName::Volume(_))) => "prove-volume",
+        Err(Objection::Judge) => "judge",
+        Err(Objection::Stale { .. }) => "stale",
+        Err(Objection::Contradicted { .. }) => "contradicted",
+        Err(Objection::Unproven { .. }) => "unproven",
+        Err(Objection::Refused(refusal)) => refusal.breach.name(),
+    }
+}
+
+impl SteerView for World {
+    fn volumes_naming(&self, claim: &ClaimKey) -> Vec<Arc<Volume>> {
+        let names = |volume: &Volume| volume.claim_ref.as_ref().is_some_and(|by| by.claim_key() == *claim);
+        let found = self.volumes.values().filter_map(|found| match found {
+            Lookup::Found(volume) => Some(Arc::clone(volume)),
+            _ => None,
+        });
+        found.filter(|volume| names(volume)).collect()
+    }
+
+    fn has_reserved(&self, volume: &str) -> bool {
+        self.own.contains(volume)
     }
 }
 
@@ -109,8 +131,8 @@ impl View for World {
         self.reclaims.get(&volume.name).cloned().unwrap_or(Ok(Some(Reclaim::default())))
     }
 
-    fn verdict(&self, _: &Claim, volume: &Volume) -> Result<Option<Verdict>, String> {
-        self.verdicts.get(&volume.name).cloned().unwrap_or(Ok(Some(Verdict::Allowed)))
+    fn verdict(&self, _: &Claim, volume: &Volume) -> Result<Option<MatchVerdict>, String> {
+        self.verdicts.get(&volume.name).cloned().unwrap_or(Ok(Some(MatchVerdict::Allowed)))
     }
 
     fn policies_answer(&self, _: &Claim) -> Result<bool, String> {

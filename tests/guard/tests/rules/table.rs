@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 use bindery_core::guard::Reclaim;
 use bindery_core::{
-    Answer, Claim, ClaimKey, Class, Decision, Fate, Handle, Lookup, Migration, Operation, PluginMatch, Pod,
-    Point, Progress, Question, RECLAIM_POLICY_BEFORE, Request, Returned, Source, Subject, Uid, Verdict,
-    Volume, VolumeFact,
+    Answer, Claim, ClaimKey, Class, Decision, Fate, Handle, Lookup, MatchVerdict, Migration, Operation,
+    PluginMatch, Pod, Point, Progress, Question, RECLAIM_POLICY_BEFORE, Request, Returned, Source, Subject,
+    Uid, Volume, VolumeFact,
 };
 use bindery_kit::plugin;
 use bindery_kit::words::{self, first};
@@ -38,14 +38,24 @@ pub(crate) struct Row {
 
 /// The rows of a table.
 pub(crate) fn rows(table: &'static str) -> Vec<Row> {
+    let row = |[name, facts, expected]: [&'static str; 3], given: &str, decided: &str| Row {
+        name,
+        case: case(&format!("{given}; {facts}"), decided),
+        expected,
+    };
+    lines(table).into_iter().map(|(given, decided, columns)| row(columns, given, decided)).collect()
+}
+
+/// The lines of a table that have a case, each with what is given and what is decided.
+pub(crate) fn lines(table: &'static str) -> Vec<(&'static str, &'static str, [&'static str; 3])> {
     let (mut given, mut decided, mut rows) = ("", "", Vec::new());
     for line in table.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         if let Some(decision) = line.strip_prefix("->") {
             decided = decision;
         } else if line.starts_with(' ') {
             let columns: Vec<_> = line.split('|').map(str::trim).collect();
-            let [name, facts, expected] = columns[..] else { panic!("not three columns: {line}") };
-            rows.push(Row { name, case: case(&format!("{given}; {facts}"), decided), expected });
+            let columns = columns.try_into().unwrap_or_else(|_| panic!("not three columns: {line}"));
+            rows.push((given, decided, columns));
         } else {
             given = line;
         }
@@ -142,6 +152,7 @@ impl Given {
             ("policies", ("unasked", _)) => world.answers = Some(Ok(false)),
             ("policies", ("failing", _)) => world.answers = Some(Err("it trapped".to_owned())),
             ("fate" | "unasked" | "mute" | "before", _) => self.reclaimers_say(what, rest),
+            ("own", _) => _ = world.own.insert(rest.into()),
             ("unsynced", _) => world.unsynced = true,
             ("offers-again", _) => world.offers_again = true,
             ("unread", _) => (case.exchanges, *world) = (Vec::new(), World::default()),
@@ -164,7 +175,7 @@ impl Given {
     fn policies_say(&mut self, what: &str, volume: &str) {
         let verdict = match what {
             "rejected" => {
-                Ok(Some(Verdict::Rejected { policy: "own-zone".into(), reason: "another zone".into() }))
+                Ok(Some(MatchVerdict::Rejected { policy: "own-zone".into(), reason: "another zone".into() }))
             }
             "unjudged" => Ok(None),
             _ => Err("it trapped".to_owned()),
@@ -223,8 +234,8 @@ impl Given {
                 (Question::PluginForVolume(name.into()), Answer::PluginMatch(found))
             }
             "verdict" => {
-                let rejected = || Verdict::Rejected { policy: "p".into(), reason: rest.into() };
-                let verdict = if word == "allowed" { Verdict::Allowed } else { rejected() };
+                let rejected = || MatchVerdict::Rejected { policy: "p".into(), reason: rest.into() };
+                let verdict = if word == "allowed" { MatchVerdict::Allowed } else { rejected() };
                 (Question::Verdict(name.into()), Answer::Verdict(verdict))
             }
             "migration" => {

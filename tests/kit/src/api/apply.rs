@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use bindery_controller::{Write, WriteError};
+use bindery_controller::{Target, Write, WriteError};
+use bindery_core::steer::SteerWrite;
 use bindery_core::{Action, Claim, ClaimTarget, Volume, VolumeFact, VolumeTarget};
 
 use super::Objects;
-use crate::{write_claim, write_volume};
+use crate::{steer_claim, steer_volume, write_claim, write_volume};
 
 /// What a write changes.
 pub enum Change {
@@ -75,6 +76,29 @@ pub(super) fn change<X>(objects: &Objects<X>, write: &Write<Volume>) -> Result<C
             Ok(Change::Claim { before, after })
         }
         _ => Err(WriteError::Invalid(format!("{} is not allowed", write.name()))),
+    }
+}
+
+/// What a write of mode steer changes.
+///
+/// # Errors
+///
+/// The object is gone or has changed.
+pub(super) fn steering<X>(objects: &Objects<X>, write: &SteerWrite) -> Result<Change, WriteError> {
+    match Target::from(write) {
+        Target::Claim(claim) => {
+            let before = claim_at(objects, claim)?;
+            let mut after = Claim::clone(&before);
+            steer_claim(&mut after, write);
+            Ok(Change::Claim { before, after })
+        }
+        Target::Volume(volume) => {
+            let before = volume_at(objects, volume)?;
+            let mut after = Volume::clone(&before);
+            steer_volume(&mut after, write);
+            Ok(Change::Volume { before: Some(before), after })
+        }
+        Target::NewVolume(_) | Target::None => Err(WriteError::Invalid("it writes no object".to_owned())),
     }
 }
 

@@ -1,11 +1,14 @@
 //! The objects of an API server in memory, and what it remembers of requests.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_controller::{Note, Purpose, Write, WriteError, Written};
-use bindery_core::{Claim, ClaimKey, FINALIZER_EXTERNAL, Lookup, Text, Version, Volume, VolumePhase};
+use bindery_core::steer::SteerWrite;
+use bindery_core::{
+    Claim, ClaimKey, ClaimRef, FINALIZER_EXTERNAL, Lookup, Text, Version, Volume, VolumePhase,
+};
 use bindery_store::{Delivery, ObjectKey};
 use tokio::time::Instant;
 
@@ -67,6 +70,10 @@ pub struct Objects<X> {
     pub faults: Faults,
     /// Every write that was asked for, and its result.
     pub writes: Vec<(Write<Volume>, Result<(), WriteError>)>,
+    /// Every write of mode steer that was asked for, and its result.
+    pub steered: Vec<(SteerWrite, Result<(), WriteError>)>,
+    /// The volumes whose claimRef mode steer has written, as managedFields would say.
+    pub reserved: BTreeSet<Text>,
     /// Checks each write before it is carried out.
     pub inspect: fn(&mut Self, &Write<Volume>, &Change),
     /// How long a volume stays protected after its deletion was accepted.
@@ -91,6 +98,8 @@ impl<X> Objects<X> {
             ended: Vec::new(),
             faults: Faults::default(),
             writes: Vec::new(),
+            steered: Vec::new(),
+            reserved: BTreeSet::new(),
             inspect: |_, _, _| {},
             protection_lasts: PROTECTION_LASTS,
             failing_reads: 0,
@@ -106,6 +115,10 @@ impl<X> Objects<X> {
     /// Stores a new state of a volume. A deleted volume without finalizers is gone.
     pub fn put_volume(&mut self, mut volume: Volume) -> Arc<Volume> {
         volume.version = self.next_version();
+        let named = |volume: &Volume| volume.claim_ref.as_ref().map(ClaimRef::claim_key);
+        if self.volumes.get(&volume.name).is_none_or(|before| named(before) != named(&volume)) {
+            self.reserved.remove(&volume.name);
+        }
         let volume = Arc::new(volume);
         self.past_volumes.push(Arc::clone(&volume));
         let is_gone = volume.deleting && volume.finalizers.is_empty();
@@ -198,6 +211,30 @@ impl<X> Objects<X> {
             None => self.carry_out(write),
         };
         self.writes.push((write.clone(), result.as_ref().map(|_| ()).map_err(Clone::clone)));
+        result
+    }
+
+    /// Carries out a write of mode steer, unless a fault or the API's rules refuse it.
+    pub(super) fn steer(&mut self, write: &SteerWrite) -> Result<Written, WriteError> {
+        let carry_out = |objects: &mut Self| {
+            let written = match apply::steering(objects, write)? {
+                Change::Volume { after, .. } => Written::Volume(objects.put_volume(after)),
+                Change::Claim { after, .. } => Written::Claim(objects.put_claim(after)),
+                Change::Deletion { .. } => Written::Deletion,
+            };
+            if let SteerWrite::Reserve { volume, .. } = write {
+                objects.reserved.insert(volume.name.clone());
+            }
+            Ok(written)
+        };
+        let result = match self.faults.0.pop_front().flatten() {
+            Some(Fault::Refused(error)) => Err(error),
+            Some(Fault::AnswerLost) => {
+                carry_out(self).and_then(|_| Err(WriteError::Failed("the connection broke".to_owned())))
+            }
+            None => carry_out(self),
+        };
+        self.steered.push((write.clone(), result.as_ref().map(|_| ()).map_err(Clone::clone)));
         result
     }
 

@@ -8,9 +8,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
-use super::servers::{KEPT_CLASS, objects, servers};
-
-const DRIVER: &str = "csi.bindery.test";
+use super::servers::{DRIVER, KEEP, KEPT_CLASS, objects, servers};
 
 /// Creates the driver's CSIDriver, so that its volumes need not be attached to nodes.
 async fn create_driver(objects: &Objects) {
@@ -76,7 +74,7 @@ async fn a_volume_that_a_reclaimer_keeps_is_deleted_when_a_person_says_so() {
         let (parameters, change) = (PatchParams::default(), Patch::Merge(change));
         objects.volumes.patch(&name, &parameters, &change).await.unwrap();
     };
-    let label = Patch::Merge(json!({"metadata": {"labels": {"bindery.dev/keep": "true"}}}));
+    let label = Patch::Merge(json!({"metadata": {"labels": {KEEP: "true"}}}));
     objects.claims.patch(KEPT_CLASS, &PatchParams::default(), &label).await.unwrap();
     objects.delete(&objects.claims, KEPT_CLASS).await;
     let kept = objects.until(&objects.volumes, &name, is_in_phase("Released")).await;

@@ -1,7 +1,7 @@
-//! The cluster that all tests share, and the servers in it.
+//! Clusters with a CSI driver and its provisioner. One is shared, with the binder in it.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{OnceLock, mpsc};
 use std::thread;
 
@@ -15,82 +15,109 @@ use tempfile::TempDir;
 /// servers accept. Before an @ it is the name of a user, where escapes are allowed.
 const REGISTRATION: &str = "/var/lib/kubelet/plugins_registry/csi@localhost.sock";
 
-/// The class whose volumes a reclaimer keeps, if their claims are labelled.
-pub(crate) const KEPT_CLASS: &str = "csi-kept";
+/// The driver's name.
+pub(crate) const DRIVER: &str = "csi.bindery.test";
 
-/// The document of that reclaimer.
-const KEEP: &str = "\
+/// The class whose volumes reclaimers keep: for good if their claims are labelled with [`KEEP`], else for a
+/// day.
+pub(crate) const KEPT_CLASS: &str = "csi-kept";
+pub(crate) const KEEP: &str = "bindery.dev/keep";
+
+/// The documents of these reclaimers.
+const RECLAIMERS: &str = "\
 apiVersion: policy.bindery.dev/v1alpha1
 kind: ReclaimPolicy
 metadata: {name: keep}
 spec:
   module: builtin:keep-labelled
   match: {classNames: [csi-kept]}
+---
+apiVersion: policy.bindery.dev/v1alpha1
+kind: ReclaimPolicy
+metadata: {name: later}
+spec:
+  module: builtin:delete-after
+  settings: {days: 1}
+  match: {classNames: [csi-kept]}
 ";
 
-/// A cluster with `bindery serve` as its binder, and a CSI driver with its provisioner.
+/// A cluster with a CSI driver and its provisioner.
 pub(crate) struct Servers {
+    _storage: [Server; 2],
     pub(crate) node: Node,
     /// Contains logs, and below `volumes` the folders of the CSI driver.
     folder: TempDir,
-    _servers: [Server; 3],
 }
 
-/// The servers, which the first test starts. They end with the process.
+/// The servers that most tests share, with a binder; the first test starts them. They end with the process.
 pub(crate) fn servers() -> &'static Servers {
-    static SERVERS: OnceLock<Servers> = OnceLock::new();
-    SERVERS.get_or_init(|| {
+    static SERVERS: OnceLock<(Servers, Server)> = OnceLock::new();
+    let (servers, _) = SERVERS.get_or_init(|| {
         let (started, servers) = mpsc::channel();
         // Servers end with the thread that started them, so this one stays.
         thread::spawn(move || {
-            started.send(Servers::start()).unwrap();
+            let servers = Servers::start("tests");
+            let bindery = servers.start_bindery(&servers.node.kubeconfig());
+            started.send((servers, bindery)).unwrap();
             loop {
                 thread::park();
             }
         });
         servers.recv().expect("the panic of the thread above says why they do not start")
-    })
+    });
+    servers
 }
 
 /// The objects of the shared cluster. Each test has its own names.
 pub(crate) async fn objects() -> Objects {
-    Objects::new(servers().node.client().await.unwrap(), || log_ends(servers().folder.path()))
+    servers().objects().await
 }
 
 impl Servers {
-    fn start() -> Self {
-        let node = Node::start(&format!("tests-{}", std::process::id())).unwrap();
+    /// Starts the servers of a cluster with this name.
+    pub(crate) fn start(name: &str) -> Self {
+        let node = Node::start(&format!("{name}-{}", std::process::id())).unwrap();
         let folder = TempDir::new().unwrap();
-        let root = folder.path().to_owned();
-        let log = |name: &str| root.join(format!("{name}.log"));
-
-        let keep = root.join("keep.yaml");
-        std::fs::write(&keep, KEEP).unwrap();
-        let bindery = [
-            "serve".to_owned(),
-            format!("--policy={}", keep.display()),
-            format!("--policies={}", offered("BINDERY_POLICIES").display()),
-            format!("--kubeconfig={}", node.kubeconfig().display()),
-            format!("--listen=127.0.0.1:{}", bindery_cluster::free_port().unwrap()),
-        ];
-        let bindery = Server::start(&built("bindery"), words(bindery), &log("bindery")).unwrap();
+        let root = folder.path();
         let driver = [
             "--socket=/run/csi.sock".to_owned(),
             format!("--registration-socket={REGISTRATION}"),
             format!("--folder={}", root.join("volumes").display()),
             format!("--node={}", bindery_node::NAME),
         ];
-        let program = built("bindery-csi-driver");
-        let driver = node.start_server(&program, words(driver), &log("csi-driver")).unwrap();
+        let (program, log) = (built("bindery-csi-driver"), root.join("csi-driver.log"));
+        let driver = node.start_server(&program, words(driver), &log).unwrap();
         let provisioner = [
             format!("--kubeconfig={}", node.kubeconfig_inside().display()),
             "--csi-address=/run/csi.sock".to_owned(),
         ];
-        let program = offered("BINDERY_CSI_PROVISIONER");
-        let provisioner = node.start_server(&program, words(provisioner), &log("csi-provisioner")).unwrap();
-        Self { node, folder, _servers: [bindery, driver, provisioner] }
+        let (program, log) = (offered("BINDERY_CSI_PROVISIONER"), root.join("csi-provisioner.log"));
+        let provisioner = node.start_server(&program, words(provisioner), &log).unwrap();
+        Self { _storage: [driver, provisioner], node, folder }
     }
 
+    /// Starts `bindery serve` with the reclaimers, as the cluster's binder.
+    pub(crate) fn start_bindery(&self, kubeconfig: &Path) -> Server {
+        let reclaimers = self.folder.path().join("reclaimers.yaml");
+        std::fs::write(&reclaimers, RECLAIMERS).unwrap();
+        let arguments = [
+            "serve".to_owned(),
+            format!("--policy={}", reclaimers.display()),
+            format!("--policies={}", offered("BINDERY_POLICIES").display()),
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--listen=127.0.0.1:{}", bindery_cluster::free_port().unwrap()),
+        ];
+        let log = self.folder.path().join("bindery.log");
+        Server::start(&built("bindery"), words(arguments), &log).unwrap()
+    }
+
+    /// The cluster's objects.
+    pub(crate) async fn objects(&self) -> Objects {
+        let folder = self.folder.path().to_owned();
+        Objects::new(self.node.client().await.unwrap(), move || log_ends(&folder))
+    }
+
+    /// The folder of a volume.
     pub(crate) fn csi_volume(&self, handle: &str) -> PathBuf {
         self.folder.path().join("volumes").join(handle)
     }

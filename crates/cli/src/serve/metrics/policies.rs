@@ -18,18 +18,24 @@ pub(super) struct Policies(pub(super) ReplicaHealth);
 /// A metric with one value for each policy: its name, its help, its type, and its value.
 type Single = (&'static str, &'static str, MetricType, fn(&Activity<'_>) -> u64);
 
-const SINGLES: [Single; 5] = [
+const SINGLES: [Single; 6] = [
     ("policy_loaded", "Whether a policy's module is loaded", MetricType::Gauge, |policy| {
         u64::from(policy.metadata.is_some())
     }),
     ("policy_rows", "Volumes that a policy has judged", MetricType::Counter, |policy| {
-        policy.counts.rows.get()
+        policy.metrics.rows.get()
     }),
     (
         "policy_waits",
         "Decisions that ended because their claim or volume waits for a policy",
         MetricType::Counter,
-        |policy| policy.counts.waits.get(),
+        |policy| policy.metrics.waits.get(),
+    ),
+    (
+        "policy_unscored",
+        "Decisions that picked a volume although there were more candidates than a policy scores",
+        MetricType::Counter,
+        |policy| policy.metrics.unscored.get(),
     ),
     ("policy_fuel", "Units of fuel that a policy has used", MetricType::Counter, |policy| policy.fuel),
     ("policy_verdicts_kept", "Verdicts of a policy that are kept", MetricType::Gauge, |policy| {
@@ -48,7 +54,7 @@ impl Collector for Policies {
             family(&mut encoder, name, help, kind, ["policy"], samples)?;
         }
         let reasons = policies.iter().filter_map(|policy| {
-            let counts = policy.metadata?.reasons.iter().zip(policy.counts.rejected());
+            let counts = policy.metadata?.reasons.iter().zip(policy.metrics.rejected());
             Some(counts.map(|(reason, count)| ([&**policy.name, &*reason.name], count)))
         });
         let help =
@@ -56,7 +62,7 @@ impl Collector for Policies {
         let labels = ["policy", "reason"];
         family(&mut encoder, "policy_rejected_rows", help, MetricType::Counter, labels, reasons.flatten())?;
         let causes = policies.iter().flat_map(|policy| {
-            FaultCause::ALL.map(|cause| ([&**policy.name, cause.name()], policy.counts.faults(cause)))
+            FaultCause::ALL.map(|cause| ([&**policy.name, cause.name()], policy.metrics.faults(cause)))
         });
         let help = "Calls to which a policy gave no answer, by cause";
         family(&mut encoder, "policy_faults", help, MetricType::Counter, ["policy", "cause"], causes)?;
@@ -64,7 +70,7 @@ impl Collector for Policies {
         let mut durations =
             encoder.encode_descriptor("policy_duration_seconds", help, None, MetricType::Histogram)?;
         for policy in policies {
-            policy.counts.duration.encode(durations.encode_family(&[("policy", &**policy.name)])?)?;
+            policy.metrics.duration.encode(durations.encode_family(&[("policy", &**policy.name)])?)?;
         }
         Ok(())
     }

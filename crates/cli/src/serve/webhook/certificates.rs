@@ -45,6 +45,10 @@ pub(super) struct CertificateArguments {
     /// of each of its webhooks, and nothing else.
     #[arg(long, value_name = "NAME", env = "BINDERY_WEBHOOK_CONFIGURATION", default_value = "bindery")]
     webhook_configuration: String,
+    /// Name of the MutatingWebhookConfiguration by which claims are steered. Bindery writes the authority
+    /// into it too. Off by default.
+    #[arg(long, value_name = "NAME", env = "BINDERY_STEER_CONFIGURATION")]
+    steer_configuration: Option<String>,
     /// Lifetime of a certificate, such as 90d, 36h or 45m; 30s at least. The next one is made when a third of
     /// it is left.
     #[arg(long, value_name = "TIME", env = "BINDERY_CERTIFICATE_LIFETIME", default_value = "90d",
@@ -98,6 +102,7 @@ impl CertificateArguments {
             &self.certificate_secret,
             &self.webhook_configuration,
         );
+        let store = store.with_mutating(self.steer_configuration.clone());
         let opened = Keeper::open(store.clone(), settings, SystemTime::now, Arc::clone(status)).await;
         let (keeper, identity) = opened.context("--certificate-secret cannot be used")?;
         Ok((identity, Source::Kept { keeper: Box::new(keeper), store, names }))

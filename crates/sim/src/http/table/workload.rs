@@ -121,16 +121,37 @@ pub(super) fn service(service: &Value, age: &str) -> Value {
 }
 
 pub(super) fn endpoints(endpoints: &Value, age: &str) -> Value {
-    let addresses = items(endpoints, "/subsets").iter().flat_map(|subset| items(subset, "/addresses"));
-    let addresses = addresses.map(|address| text(address, "/ip").to_owned());
-    json!([object::name(endpoints), phrase(addresses), age])
+    let addresses = items(endpoints, "/subsets").iter().flat_map(addresses);
+    json!([object::name(endpoints), first_three(addresses), age])
+}
+
+/// The addresses of a subset of Endpoints, for each port.
+fn addresses(subset: &Value) -> Vec<String> {
+    let ips = items(subset, "/addresses").iter().map(|address| text(address, "/ip"));
+    let with = |port: &Value| {
+        let port = port["port"].clone();
+        ips.clone()
+            .map(move |ip| if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") })
+    };
+    match items(subset, "/ports") {
+        [] => ips.map(str::to_owned).collect(),
+        ports => ports.iter().flat_map(with).collect(),
+    }
+}
+
+/// The first three texts with commas between them, and how many more there are.
+fn first_three(texts: impl Iterator<Item = String>) -> String {
+    let mut texts: Vec<_> = texts.collect();
+    let more = texts.split_off(texts.len().min(3)).len();
+    let first = phrase(texts.into_iter());
+    if more > 0 { format!("{first} + {more} more...") } else { first }
 }
 
 pub(super) fn endpoint_slice(slice: &Value, age: &str) -> Value {
     let ports = items(slice, "/ports").iter().map(|port| port["port"].to_string());
     let addresses = items(slice, "/endpoints").iter().flat_map(|endpoint| items(endpoint, "/addresses"));
     let addresses = addresses.filter_map(Value::as_str).map(str::to_owned);
-    json!([object::name(slice), text(slice, "/addressType"), phrase(ports), phrase(addresses), age])
+    json!([object::name(slice), text(slice, "/addressType"), first_three(ports), first_three(addresses), age])
 }
 
 fn ready(object: &Value) -> String {

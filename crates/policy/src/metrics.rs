@@ -16,13 +16,15 @@ const BUCKETS: [f64; 10] = [0.000_025, 0.000_1, 0.000_25, 0.001, 0.002_5, 0.01, 
 
 /// What a policy has done since the start of the process.
 #[derive(Debug)]
-pub struct Counts {
+pub struct PolicyMetrics {
     /// How long its matcher took, each time that it was asked to narrow or to judge rows.
     pub duration: Histogram,
     /// Rows that it has judged.
     pub rows: Counter,
     /// Decisions that ended because their claim waits for it.
     pub waits: Counter,
+    /// Decisions that picked a volume although there were more candidates than it scores.
+    pub unscored: Counter,
     /// Rows that it has rejected, or volumes whose reclaim policy it overrides, by the reason's place.
     rejected: Vec<Counter>,
     faults: [Counter; FaultCause::ALL.len()],
@@ -37,7 +39,7 @@ pub struct Activity<'a> {
     /// Units of fuel that it has used.
     pub fuel: u64,
     /// What it has done.
-    pub counts: &'a Counts,
+    pub metrics: &'a PolicyMetrics,
     /// Number of its verdicts that are kept.
     pub verdicts_kept: usize,
 }
@@ -56,19 +58,20 @@ named_cases! {
     }
 }
 
-impl Default for Counts {
+impl Default for PolicyMetrics {
     fn default() -> Self {
         Self {
             duration: Histogram::new(BUCKETS),
             rows: Counter::default(),
             waits: Counter::default(),
+            unscored: Counter::default(),
             rejected: std::iter::repeat_with(Counter::default).take(REASONS_MAX).collect(),
             faults: Default::default(),
         }
     }
 }
 
-impl Counts {
+impl PolicyMetrics {
     /// Rows that it has rejected, or volumes whose reclaim policy it overrides, for each declared reason in
     /// order.
     pub fn rejected(&self) -> impl Iterator<Item = u64> {
@@ -116,7 +119,7 @@ impl Chain {
                 name: &policy.name,
                 metadata: matcher.map(|matcher| matcher.metadata()),
                 fuel: matcher.map_or(0, |matcher| matcher.fuel()),
-                counts: &policy.counts,
+                metrics: &policy.metrics,
                 verdicts_kept: kept.get(&place).copied().unwrap_or_default(),
             }
         });
@@ -126,7 +129,7 @@ impl Chain {
                 name: &rule.name,
                 metadata: reclaimer.map(|reclaimer| reclaimer.metadata()),
                 fuel: reclaimer.map_or(0, |reclaimer| reclaimer.fuel()),
-                counts: &rule.counts,
+                metrics: &rule.metrics,
                 verdicts_kept: 0,
             }
         });
@@ -134,9 +137,9 @@ impl Chain {
     }
 
     /// What the policy of that name has done.
-    pub fn counts(&self, name: &str) -> Option<&Counts> {
-        let matchers = self.policies().iter().map(|policy| (&policy.name, &policy.counts));
-        let reclaimers = self.reclaimers().iter().map(|rule| (&rule.name, &rule.counts));
-        matchers.chain(reclaimers).find(|(known, _)| ***known == *name).map(|(_, counts)| counts)
+    pub fn metrics(&self, name: &str) -> Option<&PolicyMetrics> {
+        let matchers = self.policies().iter().map(|policy| (&policy.name, &policy.metrics));
+        let reclaimers = self.reclaimers().iter().map(|rule| (&rule.name, &rule.metrics));
+        matchers.chain(reclaimers).find(|(known, _)| ***known == *name).map(|(_, metrics)| metrics)
     }
 }

@@ -1,0 +1,148 @@
+//! Mode steer for classes that wait for a pod, beside the whole controller manager and scheduler of upstream.
+
+use std::collections::BTreeMap;
+
+use bindery_cluster::{Cluster, Manager, Server, is_bound, is_in_phase, until};
+use bindery_core::steer::steered_by;
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::steer::{at_most, create_steered, prefers_gold, steer, steering_replica};
+
+/// The label that policies read, and its value for volumes that are preferred.
+const TIER: &str = "bindery.dev/tier";
+
+fn object<K: DeserializeOwned>(object: Value) -> K {
+    serde_json::from_value(object).unwrap()
+}
+
+/// A cluster with upstream's scheduler, a class that waits, and two nodes that no kubelet serves.
+async fn start() -> (Cluster, Server) {
+    let cluster = Cluster::start(Manager::Whole).await;
+    let scheduler = cluster.plane.start_scheduler().unwrap();
+    let waits = json!({
+        "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    });
+    cluster.create_class_with("local", waits).await;
+    let nodes = Api::<Node>::all(cluster.client.clone());
+    for node in ["n1", "n2"] {
+        let resources = json!({"cpu": "8", "memory": "8Gi", "pods": "110"});
+        let node = json!({
+            "metadata": {"name": node, "labels": {"kubernetes.io/hostname": node}},
+            "status": {
+                "allocatable": resources,
+                "capacity": resources,
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        });
+        nodes.create(&PostParams::default(), &object(node)).await.unwrap();
+    }
+    (cluster, scheduler)
+}
+
+/// Creates a volume that only that node reaches, and waits until upstream offers it.
+async fn create_local(cluster: &Cluster, name: &str, capacity: &str, node: &str, tier: &str) {
+    let expressions = [json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [node]})];
+    let spec = json!({
+        "capacity": {"storage": capacity},
+        "storageClassName": "local",
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}},
+    });
+    cluster.create_volume_with(name, spec).await;
+    let label = Patch::Merge(json!({"metadata": {"labels": {TIER: tier}}}));
+    cluster.volumes.patch(name, &PatchParams::default(), &label).await.unwrap();
+    cluster.until_volume(name, is_in_phase("Available")).await;
+}
+
+/// Creates a pod with these claims. It tolerates that no kubelet reports its node's state.
+async fn create_pod(cluster: &Cluster, name: &str, claims: &[&str]) {
+    let volume = |claim: &&str| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
+    let pod = json!({
+        "metadata": {"name": name},
+        "spec": {
+            "containers": [{"name": "main", "image": "registry.k8s.io/pause"}],
+            "volumes": claims.iter().map(volume).collect::<Vec<_>>(),
+            "tolerations": [{"operator": "Exists"}],
+            "automountServiceAccountToken": false,
+        },
+    });
+    let pods = Api::<Pod>::default_namespaced(cluster.client.clone());
+    pods.create(&PostParams::default(), &object(pod)).await.unwrap();
+}
+
+/// Waits until a pod has a node, and returns the node.
+async fn until_scheduled(cluster: &Cluster, name: &str) -> String {
+    let pods = Api::<Pod>::default_namespaced(cluster.client.clone());
+    let node = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+    node(&until(&pods, name, |pod: &Pod| node(pod).is_some()).await).unwrap()
+}
+
+/// Waits until no volume has a label that steers.
+async fn until_unlabelled(cluster: &Cluster) {
+    let is_labelled = |volume: &PersistentVolume| volume.labels().keys().any(|key| steered_by(key).is_some());
+    let further = async |_: &bindery_invariants::Snapshot| {
+        let volumes = cluster.volumes.list(&ListParams::default()).await.unwrap();
+        let labelled = volumes.into_iter().filter(is_labelled);
+        labelled.map(|volume| format!("{} still has a label", volume.name_any())).collect()
+    };
+    cluster.until_settled(further).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_scheduler_takes_for_steered_claims_what_policies_prefer_and_allow() {
+    let (cluster, _scheduler) = start().await;
+    let (mut replica, _documents) = steering_replica(&cluster, &[prefers_gold(), at_most(3)]);
+    replica.until_leading().await;
+    let mut expected = BTreeMap::new();
+    for node in ["n1", "n2"] {
+        // Enough for all pods: scores do not choose the node.
+        for number in 0..6 {
+            // The scheduler would take the small ones, and the large ones are gold too.
+            create_local(&cluster, &format!("small-{node}-{number}"), "1Gi", node, "bronze").await;
+            create_local(&cluster, &format!("large-{node}-{number}"), "5Gi", node, "gold").await;
+            let name = format!("gold-{node}-{number}");
+            create_local(&cluster, &name, "2Gi", node, "gold").await;
+            expected.insert(name, node.to_owned());
+        }
+    }
+    let pods = ["p0", "p1", "p2"];
+    for pod in pods {
+        for claim in ["data", "log"] {
+            create_steered(&cluster, &format!("{claim}-{pod}"), json!({"storageClassName": "local"})).await;
+        }
+        create_pod(&cluster, pod, &[&format!("data-{pod}"), &format!("log-{pod}")]).await;
+    }
+    for pod in pods {
+        let node = until_scheduled(&cluster, pod).await;
+        for claim in ["data", "log"] {
+            let claim = cluster.until_claim(&format!("{claim}-{pod}"), is_bound).await;
+            let volume = claim.spec.unwrap().volume_name.unwrap();
+            assert_eq!(expected.remove(&volume).as_ref(), Some(&node), "{volume} for pod {pod}");
+        }
+    }
+    until_unlabelled(&cluster).await;
+    assert_eq!(replica.metric("bindery_refusals_total").await, 0);
+    replica.terminate().await;
+}
+
+#[tokio::test]
+async fn a_claim_that_waits_for_a_pod_is_released_to_the_scheduler() {
+    let (cluster, _scheduler) = start().await;
+    let (mut replica, _documents) = steering_replica(&cluster, &[at_most(2)]);
+    replica.until_leading().await;
+    create_local(&cluster, "large", "5Gi", "n1", "gold").await;
+    create_steered(&cluster, "c", json!({"storageClassName": "local"})).await;
+    create_pod(&cluster, "p", &["c"]).await;
+    let released = "persistentvolumeclaim default/c: volumes with its label: 1\n";
+    assert_eq!(steer(&cluster, &["release", "--all"]), (Some(0), released.to_owned()));
+    assert_eq!(until_scheduled(&cluster, "p").await, "n1");
+    cluster.until_claim("c", is_bound).await;
+    until_unlabelled(&cluster).await;
+    let pods = Api::<Pod>::default_namespaced(cluster.client.clone());
+    pods.delete("p", &DeleteParams { grace_period_seconds: Some(0), ..Default::default() }).await.unwrap();
+    replica.terminate().await;
+}

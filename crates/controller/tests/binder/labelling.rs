@@ -1,0 +1,145 @@
+//! Mode steer for classes that wait for a pod, on a cluster in memory, in which the test is upstream.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bindery_controller::{Binder, Configuration, Mode, Parts, Settings};
+use bindery_core::steer::steered_to;
+use bindery_core::{BindingMode, Claim, ClaimPhase, ClaimRef, Volume, VolumePhase};
+use bindery_engine::DefaultEngine;
+use bindery_kit::{Larger, SameZone, gib, policy};
+use bindery_policy::{Chain, Policy};
+use bindery_store::{Delivery, Object, ObservedPod, PodContent};
+
+use crate::double::{Double, binder_of, parts, volume};
+use crate::operating::run_during;
+use crate::policies::{in_zone, key, zoned};
+
+/// A steered claim in zone `a`, of a class that waits.
+fn claim(name: &str) -> Claim {
+    Claim { steered: true, class: Some("local".into()), ..zoned(name) }
+}
+
+/// A volume of that class, in zone `a`.
+fn local(name: &str, size: u64) -> Volume {
+    in_zone(Volume { class: "local".into(), capacity: Some(gib(size)), ..volume(name) }, "a")
+}
+
+fn binder(double: &Double, policies: Vec<Policy>) -> Arc<Binder<Double>> {
+    let settings = Settings { mode: Mode::Steer, ..Settings::default() };
+    let configuration =
+        Configuration { policies: Arc::new(Chain::new(policies)), ..Configuration::default() };
+    let binder = binder_of(Parts { settings, configuration, ..parts(double, DefaultEngine) });
+    double.watch(binder.intake(), Duration::ZERO);
+    let class =
+        bindery_kit::class("local", "kubernetes.io/no-provisioner", Some(BindingMode::WaitForFirstConsumer));
+    binder.intake().deliver(Delivery::applied(class));
+    binder
+}
+
+/// A pod without a node uses these claims.
+fn use_claims(binder: &Binder<Double>, claims: &[&str]) {
+    let claims = claims.iter().map(|&name| name.into()).collect();
+    let content = Ok(PodContent { claims, scheduled: false, terminated: false });
+    let pod = ObservedPod { namespace: "ns".into(), name: "p".into(), content };
+    binder.intake().deliver(Delivery::applied(Object::Pod(pod)));
+}
+
+/// The volumes with the label of a claim.
+fn labelled(double: &Double, name: &str) -> BTreeSet<String> {
+    let key = claim(name).key;
+    let objects = double.objects();
+    let has_label = |volume: &&Arc<Volume>| steered_to(volume).any(|(claim, _)| claim == key);
+    objects.volumes.values().filter(has_label).map(|volume| volume.name.to_string()).collect()
+}
+
+fn names(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_are_labelled_from_the_pod_of_a_claim_to_its_bind() {
+    let double = Double::new();
+    double.add_volume(&local("v", 1));
+    double.add_volume(&local("w", 2));
+    double.add_volume(&volume("other-class"));
+    double.add_claim(&claim("c"));
+    let binder = binder(&double, Vec::new());
+    binder.sync(&key("c")).await.result.unwrap();
+    assert_eq!(labelled(&double, "c"), names(&[]));
+    run_during(&binder, async {
+        use_claims(&binder, &["c"]);
+        double.until("volumes are labelled", || labelled(&double, "c") == names(&["v", "w"])).await;
+        // As the scheduler binds.
+        let bound = double.claim("c");
+        let uid = Some(bound.uid.clone());
+        let claim_ref = Some(ClaimRef { namespace: "ns".into(), name: "c".into(), uid });
+        double.change(|objects| {
+            objects.put_volume(Volume { claim_ref, phase: VolumePhase::Bound, ..local("v", 1) });
+            let mut bound = Claim { volume_name: Some("v".into()), ..bound };
+            bound.status.phase = ClaimPhase::Bound;
+            objects.put_claim(bound);
+        });
+        double.until("the labels are removed", || labelled(&double, "c").is_empty()).await;
+    })
+    .await;
+    assert!(double.writes().is_empty(), "nothing of upstream's loop is done");
+}
+
+#[tokio::test(start_paused = true)]
+async fn labels_follow_what_policies_prefer_and_allow() {
+    let double = Double::new();
+    double.add_volume(&local("small", 1));
+    double.add_volume(&local("large", 2));
+    double.add_claim(&claim("c"));
+    let binder = binder(&double, vec![policy("zone", SameZone), policy("larger", Larger { zone: None })]);
+    run_during(&binder, async {
+        use_claims(&binder, &["c"]);
+        double
+            .until("the preferred volume is labelled", || labelled(&double, "c") == names(&["large"]))
+            .await;
+        let moved = in_zone(double.volume("large"), "b");
+        double.change(|objects| objects.put_volume(moved));
+        double.until("the allowed volume is labelled", || labelled(&double, "c") == names(&["small"])).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn labels_of_a_claim_that_was_made_again_get_its_uid() {
+    let double = Double::new();
+    double.add_volume(&local("v", 1));
+    double.add_claim(&claim("c"));
+    let binder = binder(&double, Vec::new());
+    let uid = || {
+        let volume = double.volume("v");
+        steered_to(&volume).map(|(_, uid)| uid.to_string()).next()
+    };
+    run_during(&binder, async {
+        use_claims(&binder, &["c"]);
+        double.until("the volume is labelled", || uid().as_deref() == Some("uid-c")).await;
+        double.change(|objects| objects.put_claim(Claim { uid: "uid-again".into(), ..claim("c") }));
+        double.until("the label is another", || uid().as_deref() == Some("uid-again")).await;
+        double.change(|objects| objects.remove_claim(&claim("c").key));
+        double.until("the label is removed", || uid().is_none()).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_of_a_pod_are_offered_a_volume_each() {
+    let double = Double::new();
+    for name in ["v", "w"] {
+        double.add_volume(&local(name, 1));
+    }
+    double.add_claim(&claim("c"));
+    double.add_claim(&claim("d"));
+    let binder = binder(&double, Vec::new());
+    run_during(&binder, async {
+        use_claims(&binder, &["c", "d"]);
+        let is_done = || (labelled(&double, "c"), labelled(&double, "d")) == (names(&["v"]), names(&["w"]));
+        double.until("each has one", is_done).await;
+    })
+    .await;
+}
