@@ -16,7 +16,8 @@ use crate::{
 /// ` withdrawn` if the volume must not be reserved any more.
 pub const CHOICE: &str = "steer.bindery.dev/choice";
 /// Annotation of a volume: the claim for which Bindery has reserved it by name in `spec.claimRef`, as
-/// `NAMESPACE/NAME`, a space, and the UID of the claim.
+/// `NAMESPACE/NAME`, a space, and the UID of the claim. With ` released` at its end it is written by
+/// `bindery steer release`, and gives the claim the volume whatever policies say.
 pub const RESERVED_FOR: &str = "steer.bindery.dev/reserved-for";
 /// Annotation of a volume: UID and version of the claim, with a space between, that has withdrawn the choice
 /// of this volume. Its write makes reservations fail that were sent before.
@@ -24,8 +25,8 @@ pub const FENCE: &str = "steer.bindery.dev/fence";
 /// Annotation of a claim whose volume is reserved: the version that the claim had. Its write makes upstream
 /// look at the claim again.
 pub const TOUCHED: &str = "steer.bindery.dev/touched";
-/// Value of a label that steers, where `bindery steer release` has put it on a volume: whatever policies say,
-/// it stays there while its claim waits. Bindery's own labels have the UID of the claim. A label without a
+/// Value of a label that steers, where `bindery steer release` has put it on a volume, and end of
+/// [`RESERVED_FOR`] in the same case. Whatever policies say, the label stays there while its claim waits. Bindery's own labels have the UID of the claim. A label without a
 /// value is a person's, and stays.
 pub const RELEASED: &str = "released";
 /// End of the prefix of label keys that steer, and their name.
@@ -105,25 +106,39 @@ pub struct Reservation {
     pub claim: ClaimKey,
     /// UID of the claim.
     pub uid: Uid,
+    /// Whether `bindery steer release` gives the claim the volume.
+    #[serde(default)]
+    pub released: bool,
 }
 
 impl Reservation {
-    /// A reservation for this claim.
+    /// A reservation of Bindery's own for this claim.
     pub fn of(claim: &Claim) -> Self {
-        Self { claim: claim.key.clone(), uid: claim.uid.clone() }
+        Self { claim: claim.key.clone(), uid: claim.uid.clone(), released: false }
+    }
+
+    /// The reservation by which `bindery steer release` gives this claim a volume.
+    pub fn released_to(claim: &Claim) -> Self {
+        Self { released: true, ..Self::of(claim) }
     }
 
     /// Reads the annotation; `None` if a person wrote something else.
     pub fn parse(annotation: &str) -> Option<Self> {
-        let (claim, uid) = annotation.split_once(' ')?;
+        let (claim, rest) = annotation.split_once(' ')?;
         let (namespace, name) = claim.split_once('/')?;
+        let (uid, released) = match rest.split_once(' ') {
+            None => (rest, false),
+            Some((uid, RELEASED)) => (uid, true),
+            Some(_) => return None,
+        };
         let claim = ClaimKey { namespace: namespace.into(), name: name.into() };
-        Some(Self { claim, uid: Uid(uid.into()) })
+        Some(Self { claim, uid: Uid(uid.into()), released })
     }
 
     /// The value of the annotation.
     pub fn annotation(&self) -> String {
-        format!("{}/{} {}", self.claim.namespace, self.claim.name, self.uid.0)
+        let end = if self.released { " released" } else { "" };
+        format!("{}/{} {}{end}", self.claim.namespace, self.claim.name, self.uid.0)
     }
 }
 
@@ -223,12 +238,15 @@ mod tests {
             let choice = Choice { volume: "db-7".into(), uid: "u-7".into(), withdrawn };
             assert_eq!(Choice::parse(&choice.annotation()), Some(choice));
         }
-        let reservation = Reservation { claim: ClaimKey::new("shop", "data.v2"), uid: "u-1".into() };
-        assert_eq!(Reservation::parse(&reservation.annotation()), Some(reservation));
+        for released in [false, true] {
+            let claim = ClaimKey::new("shop", "data.v2");
+            let reservation = Reservation { claim, uid: "u-1".into(), released };
+            assert_eq!(Reservation::parse(&reservation.annotation()), Some(reservation));
+        }
         for other in ["", "db-7", "db-7 u-7 soon", "db-7 u-7 withdrawn twice"] {
             assert_eq!(Choice::parse(other), None, "{other:?}");
         }
-        for other in ["", "shop/data", "data u-1"] {
+        for other in ["", "shop/data", "data u-1", "shop/data u-1 soon"] {
             assert_eq!(Reservation::parse(other), None, "{other:?}");
         }
     }

@@ -11,7 +11,7 @@
 //! | `claim_ref` | `NAME` in namespace `ns`, or `NAME/UID` |
 //! | `finalizers` | names; `in-tree` and `external` stand for the two of deletion |
 //! | `choice` | `NAME/UID` of the volume, or `NAME/UID/withdrawn` |
-//! | `reserved_for` | `NAME/UID` of a claim in namespace `ns` |
+//! | `reserved_for` | `NAME/UID` of a claim in namespace `ns`, with `/released` by `bindery steer release` |
 //! | `fence` | `UID/VERSION` of a claim |
 //! | `labels`, `selector` | `KEY:VALUE`; an invalid selector is `!ERROR` |
 
@@ -109,8 +109,10 @@ fn value(path: &str, text: &str) -> Value {
             json!({"volume": volume, "uid": uid, "withdrawn": parts.next().is_some()})
         }
         "reserved_for" => {
-            let (name, uid) = text.split_once('/').expect("a reservation is NAME/UID");
-            json!({"claim": {"namespace": "ns", "name": name}, "uid": uid})
+            let mut parts = text.split('/');
+            let [name, uid] = [(); 2].map(|()| parts.next().expect("a reservation is NAME/UID"));
+            let claim = json!({"namespace": "ns", "name": name});
+            json!({"claim": claim, "uid": uid, "released": parts.next().is_some()})
         }
         "fence" => text.replace('/', " ").into(),
         "finalizers" => list(text).map(finalizer).collect(),

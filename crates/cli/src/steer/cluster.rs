@@ -94,7 +94,7 @@ impl Cluster {
         let mut metadata = json!({"uid": *volume.uid.0, "resourceVersion": *volume.version.0});
         match mark {
             Mark::Annotation => {
-                metadata["annotations"] = json!({RESERVED_FOR: Reservation::of(claim).annotation()});
+                metadata["annotations"] = json!({RESERVED_FOR: Reservation::released_to(claim).annotation()});
             }
             Mark::Label => {
                 let label = steering_key(&claim.key).context("the claim's names do not fit into a label")?;

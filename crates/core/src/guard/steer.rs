@@ -143,10 +143,10 @@ impl<'a> SteerCheck<'a> {
     }
 
     /// Whether the claim may have the volume: it is free, and upstream and every policy allow it (G3, G10).
-    /// The annotation alone, without claimRef, gives a claim the volume whatever policies say: only users who
-    /// may write volumes can do that, and `bindery steer release` does.
+    /// `bindery steer release` gives a claim the volume whatever policies say. The annotation of Bindery's own
+    /// reservation does not: it stays on a volume whose claimRef somebody clears.
     fn may_have(&self, claim: &Claim, volume: &Volume) -> Result<(), Objection> {
-        let is_given = volume.annotations.reserved_for.as_deref() == Some(&Reservation::of(claim));
+        let is_given = volume.annotations.reserved_for.as_deref() == Some(&Reservation::released_to(claim));
         self.ask(claim, volume, |step| {
             step.does_not_wait(claim, volume)?;
             step.suits(claim, volume)?;

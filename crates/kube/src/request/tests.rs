@@ -158,7 +158,7 @@ fn a_name_cannot_become_another_path() {
 
 #[test]
 fn a_reservation_of_mode_steer_has_no_uid_of_the_claim() {
-    let reservation = Reservation { claim: ClaimKey::new("ns", "c1"), uid: "uc".into() };
+    let reservation = Reservation { claim: ClaimKey::new("ns", "c1"), uid: "uc".into(), released: false };
     let Outgoing { method, path, body } =
         of_steering(&SteerWrite::Reserve { volume: volume(), reservation }).unwrap();
     let reserved = json!({

@@ -109,7 +109,8 @@ fn can_get(world: &World, claim: &Claim, volume: &Volume) -> bool {
         Some(by) => *by.name == *"c" && by.uid.as_ref().is_none_or(|uid| *uid == claim.uid),
         None => {
             let given = volume.annotations.reserved_for.as_ref();
-            let is_given = given.is_some_and(|to| &*to.claim.name == "c" && to.uid == claim.uid);
+            let is_given =
+                given.is_some_and(|to| to.released && &*to.claim.name == "c" && to.uid == claim.uid);
             let is_allowed = is_given || !world.verdicts.contains_key(&volume.name);
             !waits_for_pod(claim) && has_room(claim, volume) && is_allowed
         }

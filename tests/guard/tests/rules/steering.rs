@@ -46,13 +46,19 @@ fn write(world: &World, words: &str) -> SteerWrite {
         ["fence", v, c] => SteerWrite::Fence { volume: volume(v), claim: claim(c) },
         ["reserve", v, c] => {
             let ClaimTarget { key, uid, .. } = claim(c);
-            SteerWrite::Reserve { volume: volume(v), reservation: Reservation { claim: key, uid } }
+            SteerWrite::Reserve {
+                volume: volume(v),
+                reservation: Reservation { claim: key, uid, released: false },
+            }
         }
         ["touch", c] => SteerWrite::Touch { claim: claim(c) },
         ["release", v] => SteerWrite::Release { volume: volume(v) },
         ["label", v, c] => {
             let ClaimTarget { key, uid, .. } = claim(c);
-            SteerWrite::Label { volume: volume(v), reservation: Reservation { claim: key, uid } }
+            SteerWrite::Label {
+                volume: volume(v),
+                reservation: Reservation { claim: key, uid, released: false },
+            }
         }
         ["unlabel", v, c] => SteerWrite::Unlabel { volume: volume(v), claim: key(c) },
         ["forget", v] => SteerWrite::Forget { volume: volume(v) },
@@ -99,7 +105,7 @@ fn random_claim(bytes: &mut impl Iterator<Item = u8>) -> String {
 fn random_volume(bytes: &mut impl Iterator<Item = u8>) -> String {
     let words = [
         pick(bytes, &["", "", "", "", "claim_ref=c", "claim_ref=c", "claim_ref=c/u-c", "claim_ref=d"]),
-        pick(bytes, &["", "reserved_for=c/u-c", "reserved_for=c/u-c", "reserved_for=c/x"]),
+        pick(bytes, &["", "reserved_for=c/u-c", "reserved_for=c/u-c/released", "reserved_for=c/x"]),
         pick(bytes, &["", "", "", "", "", "fence=u-c/c1", "fence=u-c/c0", "uid=x", "version=v2"]),
         pick(bytes, &["", "", "", "", "deleting", "phase=Bound", "capacity=1", "class=gold"]),
         pick(
