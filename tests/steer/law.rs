@@ -28,6 +28,8 @@ pub(crate) struct Facts {
     seen: BTreeMap<Text, Arc<Volume>>,
     /// Volumes that are reserved because a steering binder has written that.
     own: BTreeSet<Text>,
+    /// Claims that upstream has bound by a reservation for a claim before them.
+    by_former: BTreeSet<Uid>,
     pub(crate) counts: Counts,
     pub(crate) violations: Vec<String>,
 }
@@ -101,10 +103,9 @@ fn reserved_wrongly(objects: &Objects, volume: &Volume, uid: &Uid) -> Vec<String
         wrong.push(format!("{} is reserved for {uid:?} of zone {zone:?}", volume.name));
     }
     // Upstream may bind the claim by the reservation for a claim before it, while this write is on its way.
-    let by_former =
-        |other: &Volume| other.annotations.reserved_for.as_ref().is_some_and(|reserved| reserved.uid != *uid);
+    let by_former = objects.extra.by_former.contains(uid);
     let holds = |other: &&Arc<Volume>| {
-        let is_bound = bound_uid(other) == Some(uid) && !by_former(other);
+        let is_bound = bound_uid(other) == Some(uid) && !by_former;
         other.name != volume.name && (reserved_uid(other) == Some(uid) || is_bound)
     };
     let key = volume.claim_ref.as_ref().map(ClaimRef::claim_key);
@@ -158,9 +159,13 @@ fn bound_wrongly(objects: &mut Objects, before: &Volume, now: &Volume, was_own: 
     if before.claim_ref.is_none() {
         return Some(format!("upstream takes the free volume {} for {}", now.name, claim.key));
     }
-    match was_own && reserved_uid(before) == Some(uid) {
-        true => objects.extra.counts.own += 1,
-        false => objects.extra.counts.others += 1,
+    if was_own && reserved_uid(before) == Some(uid) {
+        objects.extra.counts.own += 1;
+    } else {
+        objects.extra.counts.others += 1;
+        if was_own {
+            objects.extra.by_former.insert(uid.clone());
+        }
     }
     None
 }

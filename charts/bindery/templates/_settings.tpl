@@ -52,7 +52,7 @@ admission-rule: {{ join "," . | quote }}
 admission-in-flight: {{ .Values.webhook.inFlight }}
 admission-precious-label: {{ .Values.webhook.preciousLabel | quote }}
 {{- end }}
-{{- if eq .Values.mode "steer" }}
+{{- if include "bindery.steering" . }}
 {{- $classes := without .Values.steer.classes "" }}
 {{- range include "bindery.staticClasses" . | fromJsonArray }}
 {{- $classes = append $classes (printf "%s=static" (. | default `""`)) }}

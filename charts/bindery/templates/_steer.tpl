@@ -1,6 +1,6 @@
-{{/* What steers new claims in mode `steer`: `policy` or `webhook`. Nothing in another mode. */}}
+{{/* What steers new claims: `policy` or `webhook`. Nothing where none are steered. */}}
 {{- define "bindery.steering" -}}
-{{- if eq .Values.mode "steer" -}}
+{{- if or (eq .Values.mode "steer") (and (eq .Values.mode "own") .Values.steer.classes) -}}
 {{- if ne .Values.steer.admission "auto" -}}
 {{- .Values.steer.admission -}}
 {{- else -}}
@@ -24,11 +24,15 @@ object.spec.?selector.?matchExpressions.orValue([]).exists(needed, needed.operat
 object.metadata.?annotations[?"volume.beta.kubernetes.io/storage-class"].or(object.spec.?storageClassName)
 {{- end -}}
 
-{{/* The classes whose volumes exist already. No object has the name "". */}}
+{{/* The classes whose volumes exist already. No object has the name "". In mode `own` Bindery binds these itself. */}}
 {{- define "bindery.staticClasses" -}}
+{{- if eq .Values.mode "own" -}}
+[]
+{{- else -}}
 {{- $classes := .Values.steer.staticClasses -}}
 {{- if has "" .Values.steer.classes -}}{{- $classes = append $classes "" -}}{{- end -}}
 {{- toJson ($classes | uniq) -}}
+{{- end -}}
 {{- end -}}
 
 {{/*

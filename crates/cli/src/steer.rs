@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use bindery_controller::Key;
-use bindery_core::{Claim, ClaimKey, Lookup, Source};
+use bindery_core::{Claim, ClaimKey, Lookup, Source, Text};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -121,14 +121,15 @@ fn waiting(cluster: &Cluster, namespace: Option<&str>) -> Vec<Arc<Claim>> {
     claims
 }
 
-/// The volume whose claimRef names a claim.
-fn reserved(cluster: &Cluster, key: &ClaimKey) -> Option<String> {
-    cluster.store().volumes_naming(key).first().map(|volume| volume.name.to_string())
+/// The volume that is reserved for a claim. One that names a claim before it is not.
+fn reserved(cluster: &Cluster, claim: &Claim) -> Option<String> {
+    let naming = cluster.store().volumes_naming(&claim.key);
+    naming.iter().find(|volume| volume.is_bound_to(claim)).map(|volume| volume.name.to_string())
 }
 
 /// Why a claim waits. The volumes are those of the cluster, as JSON.
 fn state(cluster: &Cluster, claim: &Claim, volumes: &[Value]) -> WaitingClaim {
-    let name = reserved(cluster, &claim.key);
+    let name = reserved(cluster, claim);
     let volume = name.and_then(|name| volumes.iter().find(|volume| volume["metadata"]["name"] == *name));
     let progress = Progress::of(claim, volume.map(Reserved::of), cluster.store().waits_for_consumer(claim));
     let ClaimKey { namespace, name } = &claim.key;
@@ -196,7 +197,7 @@ async fn release(cluster: &Cluster, key: &ClaimKey) -> Result<Released> {
             true => label(cluster, &claim).await,
             false => reserve(cluster, &claim).await,
         };
-        match (released, reserved(cluster, key)) {
+        match (released, reserved(cluster, &claim)) {
             (_, Some(volume)) => return Ok(Released::Gets(volume)),
             (Ok(released), None) => return Ok(released),
             (Err(error), None) => {
@@ -211,9 +212,17 @@ async fn release(cluster: &Cluster, key: &ClaimKey) -> Result<Released> {
 /// Reserves a volume for a claim as mode steer does. A running replica leaves it alone, although its policies
 /// may reject the volume: the volume's annotation comes first.
 async fn reserve(cluster: &Cluster, claim: &Arc<Claim>) -> Result<Released> {
-    let chosen = claim.choice.as_deref().filter(|choice| !choice.withdrawn);
-    let volume = chosen.map(|choice| choice.volume.clone()).or_else(|| cluster.binder().would_get(claim));
-    if let Some(Lookup::Found(volume)) = volume.map(|name| cluster.store().volume(Source::Overlay, &name)) {
+    let volume_of = |name: &Text| match cluster.store().volume(Source::Overlay, name) {
+        Lookup::Found(volume) if volume.claim_ref.is_none() => Some(volume),
+        _ => None,
+    };
+    let chosen = claim
+        .choice
+        .as_deref()
+        .filter(|choice| !choice.withdrawn)
+        .and_then(|choice| volume_of(&choice.volume).filter(|volume| volume.uid == choice.uid));
+    let would_get = || cluster.binder().would_get(claim).and_then(|name| volume_of(&name));
+    if let Some(volume) = chosen.or_else(would_get) {
         cluster.mark(&volume, claim, Mark::Annotation).await?;
     }
     cluster.binder().sync(&Key::Claim(claim.key.clone())).await.result?;

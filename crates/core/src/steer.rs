@@ -25,10 +25,8 @@ pub const FENCE: &str = "steer.bindery.dev/fence";
 /// Annotation of a claim whose volume is reserved: the version that the claim had. Its write makes upstream
 /// look at the claim again.
 pub const TOUCHED: &str = "steer.bindery.dev/touched";
-/// Value of a label that steers, where `bindery steer release` has put it on a volume, and end of
-/// [`RESERVED_FOR`] in the same case. Whatever policies say, the label stays there while its claim waits. Bindery's own labels have the UID of the claim. A label without a
-/// value is a person's, and stays.
-pub const RELEASED: &str = "released";
+/// End of [`RESERVED_FOR`] where `bindery steer release` has written it.
+const RELEASED: &str = "released";
 /// End of the prefix of label keys that steer, and their name.
 const KEY_END: &str = ".steer.bindery.dev/claim";
 /// Most characters of the prefix of a label key (apimachinery's `IsQualifiedName`).
@@ -45,6 +43,13 @@ pub fn steering_key(claim: &ClaimKey) -> Option<String> {
 pub fn steered_by(key: &str) -> Option<ClaimKey> {
     let (name, namespace) = key.strip_suffix(KEY_END)?.rsplit_once('.')?;
     Some(ClaimKey { namespace: namespace.into(), name: name.into() })
+}
+
+/// The value of a label that steers a claim, where `bindery steer release` has put it on a volume: whatever
+/// policies say, it stays there while the claim waits. Bindery's own labels have the UID of the claim. A label
+/// without a value is a person's, and stays.
+pub fn released_label(claim: &Claim) -> String {
+    format!("{RELEASED}.{}", claim.uid.0)
 }
 
 /// The claims whose labels a volume has, with the values of the labels.

@@ -47,8 +47,19 @@ pub struct Filtered<'a> {
 /// A volume, with the score that the policies give it.
 pub type Scored = (Arc<Volume>, u32);
 
-/// The volumes that a claim may newly get, with their scores: highest first within each access-mode set. The
-/// order of the sets is upstream's. Rejected volumes are left out.
+/// The volumes that a claim may newly get.
+#[derive(Default)]
+pub struct AllowedVolumes {
+    /// The volumes with their scores, highest first within each access-mode set. The order of the sets is
+    /// upstream's. Rejected volumes are left out.
+    pub volumes: Vec<Scored>,
+    /// What this rests on.
+    pub rests: Rests,
+    /// How many volumes the policies reject, where they reject all.
+    pub rejections: Option<Rejections>,
+}
+
+/// The volumes that a claim may newly get.
 ///
 /// # Errors
 ///
@@ -59,18 +70,22 @@ pub fn allowed(
     chain: &Chain,
     kept: &Kept,
     rounds: &mut Rounds,
-) -> Result<(Vec<Scored>, Rests), Stop> {
+) -> Result<AllowedVolumes, Stop> {
     let mut filtered = Filtered::over(index, claim, chain, kept, rounds);
     filtered.wants_all = true;
     filtered.narrowed()?;
-    let mut allowed = Vec::new();
+    let mut volumes = Vec::new();
     for access_set in (filtered.index as &mut dyn Cluster).access_sets(claim.access_set())? {
         let mut list = List::default();
         filtered.fill(&Query::of_claim(claim, access_set), &mut list)?;
         let rows = list.rows.into_iter().filter(|row| row.slot != Slot::Withheld);
-        allowed.extend(rows.map(|row| (row.volume, row.score)));
+        volumes.extend(rows.map(|row| (row.volume, row.score)));
     }
-    Ok((allowed, filtered.into_rests()))
+    if volumes.is_empty() {
+        filtered.tallies(Query::of_claim(claim, claim.access_set()))?;
+    }
+    let rejections = filtered.rejections().filter(|_| volumes.is_empty());
+    Ok(AllowedVolumes { volumes, rests: filtered.into_rests(), rejections })
 }
 
 /// The candidates of one access-mode set.

@@ -36,7 +36,7 @@ pub use document::{
     ObjectMeta, RECLAIM_POLICY, ReclaimPolicy, ReclaimPolicySpec,
 };
 pub use evidence::{AskedPolicy, Basis, MatcherEvidence, PolicyEvidence, ReclaimerEvidence, Skipped};
-pub use filtered::{Filtered, Scored, allowed};
+pub use filtered::{AllowedVolumes, Filtered, Scored, allowed};
 pub use former_claim::FormerClaim;
 pub use kept::{Kept, Verdict};
 pub use matcher::{

@@ -68,8 +68,10 @@ fn steered(claim: &Claim, objects: &[Object]) -> Option<String> {
         return None;
     }
     let names_it = |object: &&Object| {
+        let uid = text(object, "/spec/claimRef/uid");
         text(object, "/spec/claimRef/namespace") == *claim.key.namespace
             && text(object, "/spec/claimRef/name") == *claim.key.name
+            && (uid.is_empty() || uid == *claim.uid.0)
     };
     let volume = objects.iter().find(names_it).map(|volume| Reserved::of(&volume.value));
     let is_of_class = |object: &&Object| {

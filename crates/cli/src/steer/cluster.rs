@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow};
 use bindery_controller::{Binder, Configuration, Mode, Parts, Settings};
-use bindery_core::steer::{RELEASED, RESERVED_FOR, Reservation, steering_key};
+use bindery_core::steer::{RESERVED_FOR, Reservation, released_label, steering_key};
 use bindery_core::{Claim, Volume};
 use bindery_engine::DefaultEngine;
 use bindery_kube::read::{self, ReadError};
@@ -98,7 +98,7 @@ impl Cluster {
             }
             Mark::Label => {
                 let label = steering_key(&claim.key).context("the claim's names do not fit into a label")?;
-                metadata["labels"] = json!({label: RELEASED});
+                metadata["labels"] = json!({label: released_label(claim)});
             }
         }
         let patch = json!({"metadata": metadata});

@@ -1,44 +1,89 @@
-//! Mode steer, for classes that wait for a pod: labels on the volumes among which the scheduler may choose.
+//! Steered claims of classes that wait for a pod, in modes steer and own: labels on the volumes among which
+//! the scheduler may choose.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-use bindery_core::steer::{RELEASED, Reservation, SteerWrite, steering_key};
-use bindery_core::{Claim, ClaimKey, Lookup, Query, Request, Selector, Source, Subject, Text, Volume};
-use bindery_policy::Scored;
+use bindery_core::steer::{Reservation, SteerWrite, released_label, steered_to, steering_key};
+use bindery_core::{
+    Claim, ClaimKey, Counted, Lookup, Query, Regarding, Request, Selector, Source, Subject, Text, Volume,
+};
+use bindery_policy::{AllowedVolumes, Rejections, Scored};
 use bindery_store::{Fact, Revision, Wanted, WantedSets};
 
-use super::Binder;
+use super::decide::Asked;
+use super::repeats::LONG;
+use super::{Binder, Synced};
 use crate::intake::Role;
 use crate::labels::{Candidate, labels};
+use crate::queue::KeyLock;
 use crate::{Key, Port, SyncError};
 
 /// Which volumes shall have a claim's label, and what this rests on.
 struct Offer {
     volumes: Vec<Arc<Volume>>,
+    /// Where there are none because the policies reject them.
+    rejections: Option<Rejections>,
     since: Revision,
     facts: Vec<Fact>,
 }
 
 impl<P: Port> Binder<P> {
+    /// Takes the turn of a key in mode own: with the labels of a claim, whose volume the scheduler chooses and
+    /// Bindery binds.
+    pub(super) async fn own(&self, lock: &mut KeyLock) -> Synced {
+        let labelled = match lock.key().clone() {
+            Key::Claim(key) => {
+                let labelled = self.label(&key).await;
+                labelled.map(|labelled| labelled.unwrap_or_else(|| Synced::ended(Ok(()))))
+            }
+            // A label that was left needs a turn of its claim, which may be gone.
+            Key::Volume(name) => Ok(Synced { enqueue: self.labels_of(&name), ..Synced::ended(Ok(())) }),
+        };
+        let mut synced = self.sync_inner(lock).await;
+        match labelled {
+            Ok(labelled) => {
+                synced.enqueue.extend(labelled.enqueue);
+                let soonest = |a: Option<_>, b: Option<_>| a.into_iter().chain(b).min();
+                synced.requeue_after = soonest(synced.requeue_after, labelled.requeue_after);
+                synced.refresh_after = soonest(synced.refresh_after, labelled.refresh_after);
+            }
+            Err(error) => synced.result = synced.result.and(Err(error)),
+        }
+        synced
+    }
+
+    /// The claims whose labels a volume has.
+    fn labels_of(&self, volume: &Text) -> Vec<Key> {
+        match self.store.volume(Source::Overlay, volume) {
+            Lookup::Found(volume) => steered_to(&volume).map(|(claim, _)| Key::Claim(claim)).collect(),
+            Lookup::Absent | Lookup::Unreadable(_) | Lookup::Failed(_) => Vec::new(),
+        }
+    }
+
     /// Puts the label of a claim whose class waits on the volumes that it may get once a pod needs it, and
-    /// removes it from others. Returns whether the claim is one like that.
-    pub(super) async fn label(&self, key: &ClaimKey) -> Result<bool, SyncError> {
+    /// removes it from others. Returns `None` if the claim is not one like that.
+    pub(super) async fn label(&self, key: &ClaimKey) -> Result<Option<Synced>, SyncError> {
+        let subscriber = (Key::Claim(key.clone()), Role::Label);
+        let asked = Asked { intake: &self.intake, subscriber };
         let since = self.store.revision();
         let claim = match self.store.claim(Source::Overlay, key) {
             Lookup::Found(claim) => Some(claim).filter(|claim| claim.waits_steered()),
-            Lookup::Unreadable(_) => return Ok(true),
+            Lookup::Unreadable(_) => return Ok(Some(Synced::ended(Ok(())))),
             Lookup::Absent | Lookup::Failed(_) => None,
         };
         let labelled = self.store.volumes_labelled(key);
         let Some(claim) = claim.filter(|claim| self.store.waits_for_consumer(claim)) else {
-            self.relabel(key, None, &labelled, &[]).await?;
-            return Ok(false);
+            self.intake.turns().subscriptions.unsubscribe(&asked.subscriber);
+            self.unlabel(key, None, &labelled).await?;
+            return Ok(None);
         };
         let of_pods = self.store.claims_of_waiting_pods(key);
         let is_needed = !labelled.is_empty() || !of_pods.is_empty();
         // The scheduler has chosen, and upstream binds. A write would only be in the way.
-        let is_chosen = self.store.volumes_naming(key).iter().any(|volume| volume.is_bound_to(&claim));
+        let naming = self.store.volumes_naming(key);
+        let is_chosen = naming.iter().any(|volume| volume.is_bound_to(&claim));
         let mut facts = vec![
             Fact::Pods(key.clone()),
             Fact::UnreadablePods(key.namespace.clone()),
@@ -46,21 +91,41 @@ impl<P: Port> Binder<P> {
             Fact::Class(claim.class_or_empty().into()),
         ];
         if is_chosen || !is_needed {
-            self.subscribe_claim(key, since, facts);
-            return Ok(true);
+            self.subscribe_claim(key, Role::Label, since, facts);
+            let is_told = is_chosen && self.report_unfit(&claim, &naming);
+            return Ok(Some(self.told(is_told)));
         }
-        let offer = self.offer(&claim, of_pods, since).await?;
+        let offer = self.offer(&claim, of_pods, since).await.inspect_err(|error| {
+            if let SyncError::Policy { policy, .. } = error {
+                self.report_policy(&self.request_of(&claim), policy, error);
+            }
+        })?;
         facts.extend(offer.facts);
         let volumes = labelled.iter().chain(&offer.volumes);
         facts.extend(volumes.map(|volume| Fact::Volume(Source::Overlay, volume.name.clone())));
-        self.subscribe_claim(key, offer.since, facts);
-        self.relabel(key, Some(&claim), &labelled, &offer.volumes).await?;
-        Ok(true)
+        self.subscribe_claim(key, Role::Label, offer.since, facts);
+        let unwanted = |volume: &&Arc<Volume>| !offer.volumes.iter().any(|wanted| wanted.name == volume.name);
+        let unwanted: Vec<_> = labelled.iter().filter(unwanted).cloned().collect();
+        self.unlabel(key, Some(&claim), &unwanted).await?;
+        let requeue_after = self.label_all(&claim, &offer.volumes).await?;
+        if let Some(rejections) = &offer.rejections {
+            self.tell_rejections(Regarding::Claim(claim.target()), rejections);
+        }
+        Ok(Some(Synced { requeue_after, ..self.told(offer.rejections.is_some()) }))
+    }
+
+    /// The end of a turn, in which the user was told of a state that lasts, or not.
+    pub(super) fn told(&self, is_told: bool) -> Synced {
+        Synced { refresh_after: is_told.then_some(self.settings.event_refresh), ..Synced::ended(Ok(())) }
+    }
+
+    fn request_of(&self, claim: &Arc<Claim>) -> Request {
+        Request { now: self.port.now(), subject: Subject::SyncClaim(Arc::clone(claim)) }
     }
 
     /// Gives the claim a turn when one of the facts changes. Those of its last turn count no more.
-    pub(super) fn subscribe_claim(&self, key: &ClaimKey, since: Revision, facts: Vec<Fact>) {
-        let subscriber = (Key::Claim(key.clone()), Role::Sync);
+    pub(super) fn subscribe_claim(&self, key: &ClaimKey, role: Role, since: Revision, facts: Vec<Fact>) {
+        let subscriber = (Key::Claim(key.clone()), role);
         if self.intake.turns().subscriptions.subscribe(subscriber, since, facts) {
             self.intake.enqueue(Key::Claim(key.clone()));
         }
@@ -96,68 +161,95 @@ impl<P: Port> Binder<P> {
         }
         // All of them get the same answer.
         claims.sort_by(|a, b| a.key.cmp(&b.key));
-        let (mut candidates, mut volumes) = (Vec::new(), Vec::new());
+        let (mut candidates, mut volumes, mut rejections) = (Vec::new(), Vec::new(), None);
         for other in &claims {
-            let (of_claim, seen) = self.candidates(other, &mut facts).await?;
+            let (allowed, seen) = self.candidates(other, &mut facts).await?;
             since = since.min(seen);
-            candidates.push(of_claim.iter().map(candidate).collect::<Vec<_>>());
+            candidates.push(allowed.volumes.iter().map(candidate).collect::<Vec<_>>());
             if other.key == claim.key {
-                volumes = of_claim.into_iter().map(|(volume, _)| volume).collect();
+                rejections = allowed.rejections;
+                volumes = allowed.volumes.into_iter().map(|(volume, _)| volume).collect();
             }
         }
         let place = claims.iter().position(|other| other.key == claim.key).unwrap_or_default();
         let chosen = labels(&candidates).swap_remove(place);
         volumes.retain(|volume| chosen.contains(&volume.name));
-        Ok(Offer { volumes, since, facts })
+        Ok(Offer { volumes, rejections, since, facts })
     }
 
-    /// The volumes that a claim may get, with their scores, and since when that is so.
+    /// The volumes that a claim may get, and since when that is so.
     async fn candidates(
         &self,
         claim: &Arc<Claim>,
         facts: &mut Vec<Fact>,
-    ) -> Result<(Vec<Scored>, Revision), SyncError> {
+    ) -> Result<(AllowedVolumes, Revision), SyncError> {
         if let Some(Selector::Invalid(_)) = claim.selector {
-            return Ok((Vec::new(), self.store.revision()));
+            return Ok((AllowedVolumes::default(), self.store.revision()));
         }
-        let allowed = self.decider.allowed(claim).await?;
-        let request = Request { now: self.port.now(), subject: Subject::SyncClaim(Arc::clone(claim)) };
-        facts.extend(self.decider.policies.facts(&request));
+        let (allowed, since) = self.decider.allowed(claim).await?;
+        facts.extend(self.decider.policies.facts(&self.request_of(claim)));
         let query = Arc::new(Query::of_claim(claim, claim.access_set()));
         facts.push(Fact::Candidates(Wanted { query, sets: WantedSets::Containing, narrowed: None }));
-        let numbers = allowed.rests.rejected.into_iter();
-        facts.extend(numbers.map(|(siblings, value)| Fact::Siblings(siblings.into(), value)));
-        Ok((allowed.volumes, allowed.since))
+        // Labels stay, so what was counted for volumes that are allowed has to stay true.
+        for Counted { siblings, counts } in &allowed.rests.counted {
+            let siblings = Arc::new(siblings.clone());
+            let of_value = |value: &Option<Text>| Fact::Siblings(Arc::clone(&siblings), value.clone());
+            let of_allowed = allowed.volumes.iter().map(|(volume, _)| volume.fact(&siblings.spread.by));
+            let values: BTreeSet<_> = counts.keys().cloned().chain(of_allowed).collect();
+            facts.extend(values.iter().map(of_value));
+        }
+        let rejected = allowed.rests.rejected.iter().cloned();
+        facts.extend(rejected.map(|(siblings, value)| Fact::Siblings(siblings.into(), value)));
+        Ok((allowed, since))
     }
 
-    /// Makes the labels of a claim those that are wanted, removals first.
-    async fn relabel(
+    /// Removes the label of a claim from volumes, except where `bindery steer release` or a person has put it.
+    async fn unlabel(
         &self,
         key: &ClaimKey,
         claim: Option<&Claim>,
-        labelled: &[Arc<Volume>],
-        wanted: &[Arc<Volume>],
+        volumes: &[Arc<Volume>],
     ) -> Result<(), SyncError> {
-        let Some(label) = steering_key(key) else { return Ok(()) };
-        let value = |volume: &Volume| volume.labels.get(&*label).cloned();
-        let names: BTreeSet<&Text> = wanted.iter().map(|volume| &volume.name).collect();
-        let stays = |volume: &Volume| match value(volume).as_deref() {
-            Some("") => true,
-            Some(RELEASED) => claim.is_some(),
-            Some(_) | None => false,
-        };
-        for volume in labelled.iter().filter(|volume| !names.contains(&volume.name) && !stays(volume)) {
+        for volume in volumes {
+            let Some(value) = value_of_label(key, volume) else { continue };
+            let is_kept = value.is_empty() || claim.is_some_and(|claim| *value == *released_label(claim));
+            // Others may put the label of a claim that does not wait back again and again.
+            if is_kept || (claim.is_none() && self.repeats.labelled(key, &value, &volume.name).is_some()) {
+                continue;
+            }
             let write = SteerWrite::Unlabel { volume: volume.target(), claim: key.clone() };
-            self.checked(&write).await?;
-        }
-        let Some(claim) = claim else { return Ok(()) };
-        let is_done = |volume: &Volume| stays(volume) || value(volume).as_ref() == Some(&claim.uid.0);
-        for volume in wanted.iter().filter(|volume| !is_done(volume)) {
-            let write = SteerWrite::Label { volume: volume.target(), reservation: Reservation::of(claim) };
             self.checked(&write).await?;
         }
         Ok(())
     }
+
+    /// Puts the label of a claim on volumes. Returns when to try again where others remove it again and again.
+    async fn label_all(&self, claim: &Claim, volumes: &[Arc<Volume>]) -> Result<Option<Duration>, SyncError> {
+        let (mut again, uid) = (None, &claim.uid.0);
+        for volume in volumes {
+            match value_of_label(&claim.key, volume) {
+                Some(value) if value.is_empty() || value == *uid || *value == *released_label(claim) => {
+                    continue;
+                }
+                Some(_) | None => {}
+            }
+            if let Some(left) = self.repeats.labelled(&claim.key, uid, &volume.name) {
+                if left >= LONG {
+                    self.report_unlabelled(claim, &volume.name);
+                }
+                again = again.into_iter().chain([left]).min();
+                continue;
+            }
+            let write = SteerWrite::Label { volume: volume.target(), reservation: Reservation::of(claim) };
+            self.checked(&write).await?;
+        }
+        Ok(again)
+    }
+}
+
+/// The value of a claim's label on a volume.
+fn value_of_label(claim: &ClaimKey, volume: &Volume) -> Option<Text> {
+    volume.labels.get(&*steering_key(claim)?).cloned()
 }
 
 fn candidate((volume, score): &Scored) -> Candidate {

@@ -1,6 +1,6 @@
-//! Reservations of mode steer that others remove again and again: Bindery pauses, and tells the user.
+//! Reservations and labels that others remove again and again: Bindery pauses, and tells the user.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use bindery_core::steer::Reservation;
@@ -18,9 +18,39 @@ const RESERVATIONS_MAX: usize = 5;
 /// How long it pauses.
 pub(super) const PAUSE: Duration = Duration::from_secs(5 * 60);
 
-/// How often volumes were reserved for claims that still wait.
+/// How often the label of a claim is put on a volume, or removed, before Bindery pauses: a second at first,
+/// then twice as long each time, until [`PAUSE`]. Two replicas that both lead for a while may undo each
+/// other's labels as often until their caches agree.
+const LABELS_MAX: u32 = 5;
+/// A pause of which the user is told.
+pub(super) const LONG: Duration = Duration::from_secs(60);
+/// Labels of which it is known when they were written last. More than that only while so many are written
+/// within [`PAUSE`].
+const LABELS_KEPT: usize = 4_096;
+
+/// How often volumes were reserved for claims that still wait, and labelled.
 #[derive(Default)]
-pub(super) struct Repeats(Mutex<HashMap<ClaimKey, Repeat>>);
+pub(super) struct Repeats {
+    reservations: Mutex<HashMap<ClaimKey, Repeat>>,
+    labels: Mutex<HashMap<Label, LabelWrites>>,
+}
+
+/// The label of a claim on a volume: the claim, the value of the label, and the volume.
+type Label = (ClaimKey, Text, Text);
+
+/// The writes of a label.
+struct LabelWrites {
+    last: Instant,
+    count: u32,
+}
+
+impl LabelWrites {
+    /// How long after the last write the next one is made.
+    fn pause(&self) -> Duration {
+        let doubled = self.count.checked_sub(LABELS_MAX).and_then(|times| 1_u64.checked_shl(times));
+        doubled.map_or(Duration::ZERO, |seconds| Duration::from_secs(seconds).min(PAUSE))
+    }
+}
 
 struct Repeat {
     claim: Uid,
@@ -39,7 +69,7 @@ struct Pause {
 impl Repeats {
     /// A volume was reserved for a claim.
     pub(super) fn reserved(&self, reservation: &Reservation, volume: &VolumeTarget) {
-        let mut repeats = self.0.lock();
+        let mut repeats = self.reservations.lock();
         let begun =
             || Repeat { claim: reservation.uid.clone(), volume: volume.clone(), count: 0, pause: None };
         let repeat = repeats.entry(reservation.claim.clone()).or_insert_with(begun);
@@ -51,22 +81,48 @@ impl Repeats {
 
     /// The volume that was reserved last for a claim that waits.
     pub(super) fn volume(&self, claim: &ClaimKey) -> Option<Text> {
-        self.0.lock().get(claim).map(|repeat| repeat.volume.name.clone())
+        self.reservations.lock().get(claim).map(|repeat| repeat.volume.name.clone())
     }
 
-    /// How many claims get no reservation for a while.
+    /// Counts a write of a label if it is to be made now; else returns how long it is until then.
+    pub(super) fn labelled(&self, claim: &ClaimKey, value: &Text, volume: &Text) -> Option<Duration> {
+        let mut labels = self.labels.lock();
+        if labels.len() >= LABELS_KEPT {
+            labels.retain(|_, writes| writes.last.elapsed() < PAUSE);
+        }
+        let now = Instant::now();
+        let label = (claim.clone(), value.clone(), volume.clone());
+        let writes = labels.entry(label).or_insert(LabelWrites { last: now, count: 0 });
+        if writes.last.elapsed() >= PAUSE {
+            writes.count = 0;
+        }
+        let left = (writes.last + writes.pause()).saturating_duration_since(now);
+        if !left.is_zero() {
+            return Some(left);
+        }
+        *writes = LabelWrites { last: now, count: writes.count + 1 };
+        None
+    }
+
+    /// How many claims get no reservation or no label for a while.
     pub(super) fn paused(&self) -> usize {
-        self.0.lock().values().filter(|repeat| repeat.pause.is_some()).count()
+        let is_paused =
+            |(_, writes): &(&Label, &LabelWrites)| writes.pause() >= LONG && writes.last.elapsed() < PAUSE;
+        let labels = self.labels.lock();
+        let labelled: BTreeSet<_> = labels.iter().filter(is_paused).map(|((claim, ..), _)| claim).collect();
+        let reservations = self.reservations.lock();
+        labelled.len() + reservations.values().filter(|repeat| repeat.pause.is_some()).count()
     }
 
     /// The claim does not wait any more.
     pub(super) fn forget(&self, claim: &ClaimKey) {
-        self.0.lock().remove(claim);
+        self.reservations.lock().remove(claim);
     }
 
     /// This replica leads no more.
     pub(super) fn clear(&self) {
-        self.0.lock().clear();
+        self.reservations.lock().clear();
+        self.labels.lock().clear();
     }
 }
 
@@ -75,7 +131,7 @@ impl<P: Port> Binder<P> {
     /// again. The user is told when the pause begins. It ends early when the claim or the volume changes
     /// otherwise.
     pub(super) fn pause_left(&self, claim: &Claim) -> Option<Duration> {
-        let mut repeats = self.repeats.0.lock();
+        let mut repeats = self.repeats.reservations.lock();
         let repeat = repeats.get_mut(&claim.key)?;
         if repeat.claim != claim.uid || repeat.count < RESERVATIONS_MAX {
             return None;

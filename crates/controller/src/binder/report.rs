@@ -96,9 +96,14 @@ impl<P: Port> Binder<P> {
         if is_told || chosen(decision).is_some() {
             return false;
         }
+        self.tell_rejections(regarding, rejections);
+        true
+    }
+
+    /// Tells the user that a claim waits for a volume that its policies allow.
+    pub(super) fn tell_rejections(&self, regarding: Regarding, rejections: &Rejections) {
         let (event_type, reason) = (EventType::Normal, REASON_VOLUMES_REJECTED);
         self.tell(&Note { regarding, event_type, reason, message: rejections.to_string() });
-        true
     }
 
     /// Tells the user, and counts, that a claim gets a volume although its policies have not looked at all.
@@ -147,6 +152,17 @@ impl<P: Port> Binder<P> {
             "volume {volume} was reserved for it {count} times, and each time spec.claimRef of the volume or \
              the annotation {CHOICE} of the claim was removed: have the tool that manages them leave both \
              alone. Bindery tries again in {} minutes, or when the claim or the volume changes otherwise",
+            PAUSE.as_secs() / 60
+        );
+        self.warn_claim(claim.target(), REASON_REMOVED, message);
+    }
+
+    /// Tells the user that Bindery pauses because its label of a volume does not stay.
+    pub(super) fn report_unlabelled(&self, claim: &Claim, volume: &str) {
+        let message = format!(
+            "the label of the claim was put on volume {volume} again and again, and each time removed: have \
+             the tool that manages the volume leave labels of steer.bindery.dev alone. Bindery tries again \
+             within {} minutes",
             PAUSE.as_secs() / 60
         );
         self.warn_claim(claim.target(), REASON_REMOVED, message);

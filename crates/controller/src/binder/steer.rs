@@ -73,8 +73,8 @@ impl<P: Port> Binder<P> {
         let subscriber = (lock.key().clone(), Role::Sync);
         let _asked = Asked { intake: &self.intake, subscriber };
         match self.label(key).await {
-            Ok(false) => {}
-            Ok(true) => return Synced::ended(Ok(())),
+            Ok(None) => {}
+            Ok(Some(synced)) => return synced,
             Err(error) => return Synced::ended(Err(error)),
         }
         let mut found = Found::default();
@@ -91,7 +91,7 @@ impl<P: Port> Binder<P> {
             let known = Known { claim, naming: &naming, chosen: chosen.as_deref(), kept: &found.kept };
             let step = next(&known);
             if !matches!(step, Next::Touch(_)) {
-                self.touches.forget(key);
+                self.touches.forget(key, claim.is_some_and(|claim| claim.volume_name.is_some()));
             }
             let wait = self.wait_before(&step, claim);
             if wait.is_some() || matches!(step, Next::Rest | Next::Touch(_)) {
@@ -146,7 +146,7 @@ impl<P: Port> Binder<P> {
         let mut facts = Vec::from_iter(waiting.map(|_| Fact::ReservedFor(key.clone())));
         let volumes = choice.into_iter().chain(self.repeats.volume(key));
         facts.extend(volumes.map(|volume| Fact::Volume(Source::Overlay, volume)));
-        self.subscribe_claim(key, since, facts);
+        self.subscribe_claim(key, Role::Sync, since, facts);
     }
 
     /// Has the engine choose a volume. The error is the end of the turn: there is none.
@@ -227,8 +227,7 @@ impl<P: Port> Binder<P> {
             self.repeats.forget(key);
             return Synced::ended(Ok(()));
         };
-        let is_told = self.report_unfit(claim, naming);
-        Synced { refresh_after: is_told.then_some(self.settings.event_refresh), ..Synced::ended(Ok(())) }
+        self.told(self.report_unfit(claim, naming))
     }
 
     /// Touches a claim whose volume is reserved, if it is time. Tells its user if it is overdue.

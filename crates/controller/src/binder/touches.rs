@@ -88,10 +88,12 @@ impl Touches {
         waiting.claims.values().filter(|touched| touched.reserved.elapsed() >= OVERDUE).count()
     }
 
-    /// The claim has no reserved volume that upstream has still to bind.
-    pub(super) fn forget(&self, claim: &ClaimKey) {
+    /// The claim has no reserved volume that upstream has still to bind: it is bound, or no longer has one.
+    pub(super) fn forget(&self, claim: &ClaimKey, is_bound: bool) {
         let mut waiting = self.0.lock();
-        if let Some(Touched { reserved, .. }) = waiting.claims.remove(claim) {
+        if let Some(Touched { reserved, .. }) = waiting.claims.remove(claim)
+            && is_bound
+        {
             let latest = waiting.bound.map_or(reserved, |(_, latest)| latest.max(reserved));
             waiting.bound = Some((Instant::now(), latest));
         }

@@ -9,8 +9,8 @@ use bindery_store::{Change, Dispatcher, Offer, Store, Subscriptions};
 use crate::Key;
 use crate::queue::Queue;
 
-/// A subscriber: the last sync of an object, or the last step of its operation. A step asks less than the
-/// sync that started it, so its subscription must not replace the sync's.
+/// A subscriber: the last sync of an object, its labels, or the last step of its operation. Each asks other
+/// facts, so the subscription of one must not replace another's.
 pub(crate) type Subscriber = (Key, Role);
 
 /// The decision of an object that depends on facts.
@@ -18,6 +18,8 @@ pub(crate) type Subscriber = (Key, Role);
 pub(crate) enum Role {
     /// Its last sync.
     Sync,
+    /// The last choice of the volumes that have the label of a claim.
+    Label,
     /// The last step of its operation.
     Operation,
 }
@@ -72,8 +74,8 @@ impl Dispatcher<Subscriber> for TurnsExcept<'_> {
         if matches!((key, self.claim), (Key::Claim(key), Some(except)) if key == except) {
             return false;
         }
-        // Offers go to syncs only, because an operation does not report that it has decided.
-        self.turns.queue.offer(key, offer) && *role == Role::Sync
+        // No offer goes to an operation, because it does not report that it has decided.
+        self.turns.queue.offer(key, offer) && *role != Role::Operation
     }
 }
 
@@ -81,5 +83,5 @@ impl Dispatcher<Subscriber> for TurnsExcept<'_> {
 /// turn is followed by another. An operation keeps its subscription, because the turn of its object need not
 /// start it again.
 fn is_once((_, role): &Subscriber) -> bool {
-    *role == Role::Sync
+    *role != Role::Operation
 }

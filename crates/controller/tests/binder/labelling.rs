@@ -1,4 +1,5 @@
-//! Mode steer for classes that wait for a pod, on a cluster in memory, in which the test is upstream.
+//! Steered claims of classes that wait for a pod, on a cluster in memory, in which the test is the scheduler
+//! and, in mode steer, upstream's binder.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,13 +9,14 @@ use bindery_controller::{Binder, Configuration, Mode, Parts, Settings};
 use bindery_core::steer::steered_to;
 use bindery_core::{BindingMode, Claim, ClaimPhase, ClaimRef, Volume, VolumePhase};
 use bindery_engine::DefaultEngine;
-use bindery_kit::{Larger, SameZone, gib, policy};
+use bindery_kit::{Fewest, Larger, SameZone, gib, policy};
 use bindery_policy::{Chain, Policy};
 use bindery_store::{Delivery, Object, ObservedPod, PodContent};
 
 use crate::double::{Double, binder_of, parts, volume};
 use crate::operating::run_during;
 use crate::policies::{in_zone, key, zoned};
+use crate::steering::steered;
 
 /// A steered claim in zone `a`, of a class that waits.
 fn claim(name: &str) -> Claim {
@@ -27,7 +29,11 @@ fn local(name: &str, size: u64) -> Volume {
 }
 
 fn binder(double: &Double, policies: Vec<Policy>) -> Arc<Binder<Double>> {
-    let settings = Settings { mode: Mode::Steer, ..Settings::default() };
+    binder_in(Mode::Steer, double, policies)
+}
+
+fn binder_in(mode: Mode, double: &Double, policies: Vec<Policy>) -> Arc<Binder<Double>> {
+    let settings = Settings { mode, ..Settings::default() };
     let configuration =
         Configuration { policies: Arc::new(Chain::new(policies)), ..Configuration::default() };
     let binder = binder_of(Parts { settings, configuration, ..parts(double, DefaultEngine) });
@@ -140,6 +146,95 @@ async fn claims_of_a_pod_are_offered_a_volume_each() {
         use_claims(&binder, &["c", "d"]);
         let is_done = || (labelled(&double, "c"), labelled(&double, "d")) == (names(&["v"]), names(&["w"]));
         double.until("each has one", is_done).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_mode_own_a_labelled_volume_that_the_scheduler_takes_is_bound() {
+    let double = Double::new();
+    double.add_volume(&local("v", 1));
+    double.add_volume(&in_zone(local("elsewhere", 1), "b"));
+    double.add_claim(&claim("c"));
+    let binder = binder_in(Mode::Own, &double, vec![policy("zone", SameZone)]);
+    run_during(&binder, async {
+        use_claims(&binder, &["c"]);
+        double.until("volumes are labelled", || labelled(&double, "c") == names(&["v"])).await;
+        let claim_ref =
+            Some(ClaimRef { namespace: "ns".into(), name: "c".into(), uid: Some(double.claim("c").uid) });
+        let taken = Volume { claim_ref, ..double.volume("v") };
+        double.change(|objects| objects.put_volume(taken));
+        let is_done =
+            || double.claim("c").status.phase == ClaimPhase::Bound && labelled(&double, "c").is_empty();
+        double.until("the claim is bound, and no volume is labelled", is_done).await;
+        // The claim is gone before its turn: that of the volume removes what is left.
+        let mut late = local("elsewhere", 1);
+        late.labels.insert("gone.ns.steer.bindery.dev/claim".into(), "uid-gone".into());
+        double.change(|objects| objects.put_volume(late));
+        double.until("the label that was left is removed", || labelled(&double, "gone").is_empty()).await;
+    })
+    .await;
+    assert_eq!(double.claim("c").volume_name.as_deref(), Some("v"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_policies_reject_all_volumes_is_told_so() {
+    let double = Double::new();
+    double.add_volume(&in_zone(local("v", 1), "b"));
+    double.add_claim(&claim("c"));
+    let binder = binder(&double, vec![policy("zone", SameZone)]);
+    run_during(&binder, async {
+        use_claims(&binder, &["c"]);
+        double.until("its user is told", || double.reasons() == ["VolumesRejected"]).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_loses_its_label_when_a_sibling_gets_too_many() {
+    let double = Double::new();
+    for name in ["v", "w"] {
+        double.add_volume(&local(name, 1));
+    }
+    double.add_claim(&claim("c"));
+    double.add_claim(&claim("d"));
+    let binder = binder(&double, vec![policy("spread", Fewest { most: 1, barrier: None })]);
+    run_during(&binder, async {
+        use_claims(&binder, &["c"]);
+        double.until("both are offered", || labelled(&double, "c") == names(&["v", "w"])).await;
+        let claim_ref = ClaimRef { namespace: "ns".into(), name: "d".into(), uid: Some("uid-d".into()) };
+        let taken = Volume { claim_ref: Some(claim_ref), ..double.volume("w") };
+        double.change(|objects| objects.put_volume(taken));
+        double.until("none is offered", || labelled(&double, "c").is_empty()).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_label_that_is_removed_again_and_again_is_put_back_less_and_less_often() {
+    let double = Double::new();
+    double.add_volume(&local("v", 1));
+    double.add_claim(&claim("c"));
+    let binder = binder(&double, Vec::new());
+    let removes = async {
+        loop {
+            double.until("it is labelled", || !labelled(&double, "c").is_empty()).await;
+            double.change(|objects| {
+                let mut plain = Volume::clone(&objects.volumes["v"]);
+                plain.labels.clear();
+                objects.put_volume(plain);
+            });
+        }
+    };
+    run_during(&binder, async {
+        use_claims(&binder, &["c"]);
+        tokio::select! {
+            () = removes => {}
+            () = double.until("its user is told", || double.reasons() == ["ReservationRemoved"]) => {}
+        }
+        assert_eq!(binder.claims_paused(), 1);
+        let labels = steered(&double).iter().filter(|name| **name == "label volume for claim").count();
+        assert!((5..20).contains(&labels), "{labels}");
     })
     .await;
 }

@@ -45,10 +45,12 @@ pub(super) fn decode(object: Owned) -> Authors {
     }
 }
 
-/// Whether Bindery has written the claimRef of a volume, and no other program has written its name too.
+/// Whether Bindery has written the claimRef of a volume, and no other program any field of it: upstream's
+/// binder has carried out a reservation whose resourceVersion is its own, and a person who then removes the
+/// UID reserves the volume anew.
 pub(super) fn has_reserved(object: Owned) -> bool {
-    let names = |entry: &(String, Value)| !entry.1["f:spec"]["f:claimRef"]["f:name"].is_null();
-    let mut owners = entries(object).into_iter().filter(names).map(|(manager, _)| manager).peekable();
+    let writes = |entry: &(String, Value)| !entry.1["f:spec"]["f:claimRef"].is_null();
+    let mut owners = entries(object).into_iter().filter(writes).map(|(manager, _)| manager).peekable();
     owners.peek().is_some() && owners.all(|manager| manager == keys::FIELD_MANAGER)
 }
 
@@ -131,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reservation_is_binderys_if_no_other_program_has_written_the_name() {
+    fn a_reservation_is_binderys_if_no_other_program_has_written_a_field_of_it() {
         let entry = |manager: &str, fields: Value| {
             let owned = json!({"f:spec": {"f:claimRef": fields}});
             json!({"manager": manager, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": owned})
@@ -142,7 +144,7 @@ mod tests {
         for (entries, expected) in [
             (vec![], false),
             (vec![own()], true),
-            (vec![own(), upstream], true),
+            (vec![own(), upstream], false),
             (vec![person()], false),
             (vec![own(), person()], false),
         ] {

@@ -125,6 +125,11 @@ fn the_notes_name_the_next_step() {
         (json!({"replicas": 0}), &["No replica runs"], &["With one replica"]),
         (json!({"replicas": Value::Null}), &[], &["No replica runs", "With one replica"]),
         (
+            json!({"mode": "own", "steer": {"classes": ["local"], "admission": "policy"}}),
+            &["Of the classes local claims are steered", "bindery steer release --all"],
+            &["No class is listed"],
+        ),
+        (
             json!({"mode": "own", "recycling": {"enabled": true}, "webhook": {"enabled": false}}),
             &[],
             &["become Failed", "refused"],
