@@ -16,6 +16,9 @@ use bindery_store::Store;
 
 use crate::law::Api;
 
+/// Most writes in a world. Without it, writes that follow each other without end would use up the memory.
+const WRITES_MAX: usize = 5_000;
+
 /// An API server whose requests take a while, and arrive also if the binder that sent them has ended.
 pub(crate) struct Slow {
     pub(crate) api: Api,
@@ -63,6 +66,10 @@ impl Port for Slow {
     }
 
     async fn steer(&self, write: &SteerWrite) -> Result<Written, WriteError> {
+        if self.api.objects().steered.len() >= WRITES_MAX {
+            self.api.objects().extra.violations.push(format!("there are more than {WRITES_MAX} writes"));
+            return std::future::pending().await;
+        }
         // Two replicas that see different claims of a pod relabel its volumes until their caches agree. The
         // caches lag by virtual time, so it has to pass.
         let is_label = matches!(write, SteerWrite::Label { .. } | SteerWrite::Unlabel { .. });

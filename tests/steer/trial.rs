@@ -94,7 +94,7 @@ async fn settle(objects: &[u8], actions: &[[u8; 4]]) -> Result<Counts, String> {
     if wrong.is_empty() {
         return Ok(objects.extra.counts.clone());
     }
-    let writes: Vec<_> = objects.steered.iter().map(|write| format!("{write:?}")).collect();
+    let writes: Vec<_> = objects.steered.iter().take(100).map(|write| format!("{write:?}")).collect();
     let (volumes, claims) = (&objects.volumes, &objects.claims);
     Err(format!(
         "{}\n--- writes\n{}\n--- at the end\n{volumes:#?}\n{claims:#?}\nlags {lags:?}, delays {delays:?}",

@@ -57,9 +57,8 @@ params == null
 {{- $namespaces := append .Values.webhook.exemptNamespaces .Release.Namespace | uniq -}}
 - name: not-in-exempt-namespace
   expression: {{ toJson $namespaces | printf "!(request.namespace in %s)" | quote }}
-# A claim that names its volume or its data gets these.
 - name: names-no-volume
-  expression: object.spec.?volumeName.orValue("") == "" && !has(object.spec.dataSource) && !has(object.spec.dataSourceRef)
+  expression: object.spec.?volumeName.orValue("") == ""
 # Without a class a claim may get a default class later.
 - name: of-a-listed-class
   expression: {{ printf "%s.orValue(\"*\") in %s" (include "bindery.classOfClaim" .) (concat .Values.steer.classes .Values.steer.staticClasses | uniq | toJson) | quote }}
@@ -67,6 +66,8 @@ params == null
 
 {{/* The further conditions under which a new claim gets the requirement. */}}
 {{- define "bindery.steerable" -}}
+- name: names-no-data
+  expression: '!has(object.spec.dataSource) && !has(object.spec.dataSourceRef)'
 {{- if eq (include "bindery.steering" .) "policy" }}
 # A prefix of 253 characters, and a name that is not generated later. Bindery's webhook warns of these instead.
 - name: has-a-key

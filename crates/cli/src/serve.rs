@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use axum::Router;
 use bindery_controller::{Binder, Configuration, EVENT_REFRESH, Parts, Plugin, Settings};
 use bindery_core::Engine;
@@ -125,10 +125,16 @@ impl Arguments {
 
 /// Runs `bindery serve` until a signal.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let components = Components {
-        engine: arguments.engine.load(Limits::default())?,
-        policies: arguments.policies.load(arguments.engine.cache(), Purpose::Serve)?,
-    };
+    let engine = arguments.engine.load(Limits::default())?;
+    let policies = arguments.policies.load(arguments.engine.cache(), Purpose::Serve)?;
+    if let (ModeArgument::Steer, [reclaimer, ..]) = (arguments.mode, policies.reclaimers()) {
+        bail!(
+            "policy {:?}: upstream reclaims volumes in mode steer, so no ReclaimPolicy has an effect; leave it \
+             out, or use mode own",
+            reclaimer.name
+        );
+    }
+    let components = Components { engine, policies };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(run_until_stopped(arguments, components))?;
     Ok(ExitCode::SUCCESS)

@@ -306,9 +306,8 @@ impl<P: Port> Binder<P> {
 
     async fn sync_in(&self, lock: &mut KeyLock) -> Synced {
         let synced = match self.settings.mode {
-            Mode::Own => self.own(lock).await,
+            Mode::Own | Mode::Steer => self.sync_with_labels(lock).await,
             Mode::Observe => self.sync_inner(lock).await,
-            Mode::Steer => self.steer(lock).await,
         };
         if let Err(error) = &synced.result {
             self.metrics.sync_errors.inc();

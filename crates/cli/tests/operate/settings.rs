@@ -160,6 +160,19 @@ fn a_bad_setting_of_admission_is_refused_with_what_is_allowed() {
 }
 
 #[test]
+fn a_reclaimer_is_refused_in_mode_steer() {
+    let folder = TempDir::new().unwrap();
+    let document = "apiVersion: policy.bindery.dev/v1alpha1\nkind: ReclaimPolicy\n\
+        metadata: {name: keep}\nspec: {module: missing.wasm}\n";
+    fs::write(folder.path().join("keep.yaml"), document).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bindery"));
+    command.current_dir(&folder).args(["serve", "--mode=steer", "--policy=keep.yaml"]);
+    let output = command.output().unwrap();
+    let complaint = String::from_utf8(output.stderr).unwrap();
+    assert!(complaint.contains("policy \"keep\": upstream reclaims volumes in mode steer"), "{complaint}");
+}
+
+#[test]
 fn settings_that_would_be_misread_or_ignored_are_refused() {
     check(&[
         (file("listen:"), &["setting listen has no value"]),

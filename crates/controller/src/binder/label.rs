@@ -14,7 +14,7 @@ use bindery_store::{Fact, Revision, Wanted, WantedSets};
 
 use super::decide::Asked;
 use super::repeats::LONG;
-use super::{Binder, Synced};
+use super::{Binder, Mode, Synced};
 use crate::intake::Role;
 use crate::labels::{Candidate, labels};
 use crate::queue::KeyLock;
@@ -29,25 +29,38 @@ struct Offer {
     facts: Vec<Fact>,
 }
 
+/// What a turn has done about the labels of a claim.
+#[derive(Default)]
+struct Labelled {
+    /// Whether the scheduler chooses the volume of the claim.
+    waits: bool,
+    /// Whether the user was told why no volume can be chosen.
+    is_told: bool,
+    /// When a label is written that others change again and again.
+    again: Option<Duration>,
+}
+
 impl<P: Port> Binder<P> {
-    /// Takes the turn of a key in mode own: with the labels of a claim, whose volume the scheduler chooses and
-    /// Bindery binds.
-    pub(super) async fn own(&self, lock: &mut KeyLock) -> Synced {
-        let labelled = match lock.key().clone() {
-            Key::Claim(key) => {
-                let labelled = self.label(&key).await;
-                labelled.map(|labelled| labelled.unwrap_or_else(|| Synced::ended(Ok(()))))
-            }
+    /// Takes the turn of a key in modes own and steer, the labels of a claim first.
+    pub(super) async fn sync_with_labels(&self, lock: &mut KeyLock) -> Synced {
+        let (labelled, enqueue) = match lock.key().clone() {
+            Key::Claim(key) => (self.label(&key).await, Vec::new()),
             // A label that was left needs a turn of its claim, which may be gone.
-            Key::Volume(name) => Ok(Synced { enqueue: self.labels_of(&name), ..Synced::ended(Ok(())) }),
+            Key::Volume(name) => (Ok(Labelled::default()), self.labels_of(&name)),
         };
-        let mut synced = self.sync_inner(lock).await;
+        let mut synced = match (self.settings.mode, &labelled) {
+            // Upstream's binder binds what the scheduler takes.
+            (Mode::Steer, Err(_) | Ok(Labelled { waits: true, .. })) => Synced::ended(Ok(())),
+            (Mode::Steer, Ok(_)) => self.steer(lock).await,
+            (Mode::Own | Mode::Observe, _) => self.sync_inner(lock).await,
+        };
+        synced.enqueue.extend(enqueue);
         match labelled {
-            Ok(labelled) => {
-                synced.enqueue.extend(labelled.enqueue);
+            Ok(Labelled { again, is_told, .. }) => {
                 let soonest = |a: Option<_>, b: Option<_>| a.into_iter().chain(b).min();
-                synced.requeue_after = soonest(synced.requeue_after, labelled.requeue_after);
-                synced.refresh_after = soonest(synced.refresh_after, labelled.refresh_after);
+                synced.requeue_after = soonest(synced.requeue_after, again);
+                let refresh_after = is_told.then_some(self.settings.event_refresh);
+                synced.refresh_after = soonest(synced.refresh_after, refresh_after);
             }
             Err(error) => synced.result = synced.result.and(Err(error)),
         }
@@ -63,21 +76,21 @@ impl<P: Port> Binder<P> {
     }
 
     /// Puts the label of a claim whose class waits on the volumes that it may get once a pod needs it, and
-    /// removes it from others. Returns `None` if the claim is not one like that.
-    pub(super) async fn label(&self, key: &ClaimKey) -> Result<Option<Synced>, SyncError> {
+    /// removes it from others.
+    async fn label(&self, key: &ClaimKey) -> Result<Labelled, SyncError> {
         let subscriber = (Key::Claim(key.clone()), Role::Label);
         let asked = Asked { intake: &self.intake, subscriber };
         let since = self.store.revision();
         let claim = match self.store.claim(Source::Overlay, key) {
             Lookup::Found(claim) => Some(claim).filter(|claim| claim.waits_steered()),
-            Lookup::Unreadable(_) => return Ok(Some(Synced::ended(Ok(())))),
+            Lookup::Unreadable(_) => return Ok(Labelled { waits: true, ..Labelled::default() }),
             Lookup::Absent | Lookup::Failed(_) => None,
         };
         let labelled = self.store.volumes_labelled(key);
         let Some(claim) = claim.filter(|claim| self.store.waits_for_consumer(claim)) else {
             self.intake.turns().subscriptions.unsubscribe(&asked.subscriber);
-            self.unlabel(key, None, &labelled).await?;
-            return Ok(None);
+            let again = self.unlabel(key, None, &labelled).await?;
+            return Ok(Labelled { again, ..Labelled::default() });
         };
         let of_pods = self.store.claims_of_waiting_pods(key);
         let is_needed = !labelled.is_empty() || !of_pods.is_empty();
@@ -93,7 +106,7 @@ impl<P: Port> Binder<P> {
         if is_chosen || !is_needed {
             self.subscribe_claim(key, Role::Label, since, facts);
             let is_told = is_chosen && self.report_unfit(&claim, &naming);
-            return Ok(Some(self.told(is_told)));
+            return Ok(Labelled { waits: true, is_told, again: None });
         }
         let offer = self.offer(&claim, of_pods, since).await.inspect_err(|error| {
             if let SyncError::Policy { policy, .. } = error {
@@ -107,16 +120,11 @@ impl<P: Port> Binder<P> {
         let unwanted = |volume: &&Arc<Volume>| !offer.volumes.iter().any(|wanted| wanted.name == volume.name);
         let unwanted: Vec<_> = labelled.iter().filter(unwanted).cloned().collect();
         self.unlabel(key, Some(&claim), &unwanted).await?;
-        let requeue_after = self.label_all(&claim, &offer.volumes).await?;
+        let again = self.label_all(&claim, &offer.volumes).await?;
         if let Some(rejections) = &offer.rejections {
             self.tell_rejections(Regarding::Claim(claim.target()), rejections);
         }
-        Ok(Some(Synced { requeue_after, ..self.told(offer.rejections.is_some()) }))
-    }
-
-    /// The end of a turn, in which the user was told of a state that lasts, or not.
-    pub(super) fn told(&self, is_told: bool) -> Synced {
-        Synced { refresh_after: is_told.then_some(self.settings.event_refresh), ..Synced::ended(Ok(())) }
+        Ok(Labelled { waits: true, is_told: offer.rejections.is_some(), again })
     }
 
     fn request_of(&self, claim: &Arc<Claim>) -> Request {
@@ -204,36 +212,41 @@ impl<P: Port> Binder<P> {
     }
 
     /// Removes the label of a claim from volumes, except where `bindery steer release` or a person has put it.
+    /// Returns when to try again where others put it back again and again for a claim that does not wait. Of
+    /// one that waits it is removed at once: a policy may have come to reject the volume.
     async fn unlabel(
         &self,
         key: &ClaimKey,
         claim: Option<&Claim>,
         volumes: &[Arc<Volume>],
-    ) -> Result<(), SyncError> {
+    ) -> Result<Option<Duration>, SyncError> {
+        let mut again = None;
         for volume in volumes {
             let Some(value) = value_of_label(key, volume) else { continue };
-            let is_kept = value.is_empty() || claim.is_some_and(|claim| *value == *released_label(claim));
-            // Others may put the label of a claim that does not wait back again and again.
-            if is_kept || (claim.is_none() && self.repeats.labelled(key, &value, &volume.name).is_some()) {
+            if value.is_empty() || claim.is_some_and(|claim| *value == *released_label(claim)) {
                 continue;
             }
-            let write = SteerWrite::Unlabel { volume: volume.target(), claim: key.clone() };
-            self.checked(&write).await?;
+            let removal = (key.clone(), Text::default(), volume.name.clone());
+            if let Some(left) = self.repeats.label_due(&removal).filter(|_| claim.is_none()) {
+                again = again.into_iter().chain([left]).min();
+                continue;
+            }
+            self.checked(&SteerWrite::Unlabel { volume: volume.target(), claim: key.clone() }).await?;
+            self.repeats.labelled(removal);
         }
-        Ok(())
+        Ok(again)
     }
 
     /// Puts the label of a claim on volumes. Returns when to try again where others remove it again and again.
     async fn label_all(&self, claim: &Claim, volumes: &[Arc<Volume>]) -> Result<Option<Duration>, SyncError> {
         let (mut again, uid) = (None, &claim.uid.0);
+        let is_there = |value: Text| value.is_empty() || value == *uid || *value == *released_label(claim);
         for volume in volumes {
-            match value_of_label(&claim.key, volume) {
-                Some(value) if value.is_empty() || value == *uid || *value == *released_label(claim) => {
-                    continue;
-                }
-                Some(_) | None => {}
+            if value_of_label(&claim.key, volume).is_some_and(is_there) {
+                continue;
             }
-            if let Some(left) = self.repeats.labelled(&claim.key, uid, &volume.name) {
+            let label = (claim.key.clone(), uid.clone(), volume.name.clone());
+            if let Some(left) = self.repeats.label_due(&label) {
                 if left >= LONG {
                     self.report_unlabelled(claim, &volume.name);
                 }
@@ -242,6 +255,7 @@ impl<P: Port> Binder<P> {
             }
             let write = SteerWrite::Label { volume: volume.target(), reservation: Reservation::of(claim) };
             self.checked(&write).await?;
+            self.repeats.labelled(label);
         }
         Ok(again)
     }

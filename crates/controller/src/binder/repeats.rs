@@ -35,8 +35,9 @@ pub(super) struct Repeats {
     labels: Mutex<HashMap<Label, LabelWrites>>,
 }
 
-/// The label of a claim on a volume: the claim, the value of the label, and the volume.
-type Label = (ClaimKey, Text, Text);
+/// The label of a claim on a volume: the claim, the value that is written, empty where the label is removed,
+/// and the volume.
+pub(super) type Label = (ClaimKey, Text, Text);
 
 /// The writes of a label.
 struct LabelWrites {
@@ -84,24 +85,24 @@ impl Repeats {
         self.reservations.lock().get(claim).map(|repeat| repeat.volume.name.clone())
     }
 
-    /// Counts a write of a label if it is to be made now; else returns how long it is until then.
-    pub(super) fn labelled(&self, claim: &ClaimKey, value: &Text, volume: &Text) -> Option<Duration> {
+    /// How long it is until a label may be written again; `None` if it may be now.
+    pub(super) fn label_due(&self, label: &Label) -> Option<Duration> {
+        let labels = self.labels.lock();
+        let writes = labels.get(label).filter(|writes| writes.last.elapsed() < PAUSE)?;
+        let left = writes.pause().saturating_sub(writes.last.elapsed());
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// A label was written.
+    pub(super) fn labelled(&self, label: Label) {
         let mut labels = self.labels.lock();
         if labels.len() >= LABELS_KEPT {
             labels.retain(|_, writes| writes.last.elapsed() < PAUSE);
         }
         let now = Instant::now();
-        let label = (claim.clone(), value.clone(), volume.clone());
         let writes = labels.entry(label).or_insert(LabelWrites { last: now, count: 0 });
-        if writes.last.elapsed() >= PAUSE {
-            writes.count = 0;
-        }
-        let left = (writes.last + writes.pause()).saturating_duration_since(now);
-        if !left.is_zero() {
-            return Some(left);
-        }
-        *writes = LabelWrites { last: now, count: writes.count + 1 };
-        None
+        let count = if writes.last.elapsed() < PAUSE { writes.count } else { 0 };
+        *writes = LabelWrites { last: now, count: count + 1 };
     }
 
     /// How many claims get no reservation or no label for a while.

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_core::steer::{Choice, SteerWrite, steered_to, steering_key};
+use bindery_core::steer::{Choice, SteerWrite, steering_key};
 use bindery_core::{Claim, ClaimKey, ClaimRef, ClaimTarget, Lookup, Request, Source, Subject, Text, Volume};
 use bindery_store::{Fact, Revision};
 
@@ -72,11 +72,6 @@ impl<P: Port> Binder<P> {
     async fn steer_claim(&self, lock: &mut KeyLock, key: &ClaimKey) -> Synced {
         let subscriber = (lock.key().clone(), Role::Sync);
         let _asked = Asked { intake: &self.intake, subscriber };
-        match self.label(key).await {
-            Ok(None) => {}
-            Ok(Some(synced)) => return synced,
-            Err(error) => return Synced::ended(Err(error)),
-        }
         let mut found = Found::default();
         for _ in 0..WRITES_MAX {
             let since = self.store.revision();
@@ -227,7 +222,8 @@ impl<P: Port> Binder<P> {
             self.repeats.forget(key);
             return Synced::ended(Ok(()));
         };
-        self.told(self.report_unfit(claim, naming))
+        let is_told = self.report_unfit(claim, naming);
+        Synced { refresh_after: is_told.then_some(self.settings.event_refresh), ..Synced::ended(Ok(())) }
     }
 
     /// Touches a claim whose volume is reserved, if it is time. Tells its user if it is overdue.
@@ -263,13 +259,12 @@ impl<P: Port> Binder<P> {
     }
 }
 
-/// The claims that a volume concerns: those that its claimRef, its labels and Bindery's annotation name.
+/// The claims that a reserved volume concerns: those that its claimRef and Bindery's annotation name.
 fn claims_of(volume: &Volume) -> Vec<Key> {
     let named = volume.claim_ref.iter().map(|claim_ref| claim_ref.claim_key());
     let reserved = volume.annotations.reserved_for.iter().map(|reservation| reservation.claim.clone());
-    let labelled = steered_to(volume).map(|(claim, _)| claim);
     let is_reserved = |claim_ref: &ClaimRef| claim_ref.uid.is_none();
     let concerns = volume.claim_ref.as_ref().is_some_and(is_reserved) || reserved.len() > 0;
-    let keys: BTreeSet<ClaimKey> = named.chain(reserved).filter(|_| concerns).chain(labelled).collect();
+    let keys: BTreeSet<ClaimKey> = named.chain(reserved).filter(|_| concerns).collect();
     keys.into_iter().map(Key::Claim).collect()
 }

@@ -136,9 +136,14 @@ async fn check_scope(api: &Cluster) {
 async fn check_names(api: &Cluster) {
     let mut generated = local("");
     generated["metadata"] = json!({"namespace": "shop", "generateName": "g-"});
-    for (object, expected) in
-        [(generated, false), (local(&"a".repeat(230)), true), (local(&"a".repeat(231)), false)]
-    {
+    let source = json!({"kind": "PersistentVolumeClaim", "name": "s"});
+    let filled = claim("shop", "filled", json!({"storageClassName": "local", "dataSource": source}));
+    for (object, expected) in [
+        (generated, false),
+        (filled, false),
+        (local(&"a".repeat(230)), true),
+        (local(&"a".repeat(231)), false),
+    ] {
         let created = api.create(&object, "dryRun=All").await.unwrap();
         assert!(created["metadata"]["name"].as_str().is_some_and(|name| !name.is_empty()));
         assert_eq!(is_steered(&created), expected, "{created}");
@@ -189,6 +194,16 @@ async fn check_unsteered(api: &Cluster) {
     assert!(counted() > before);
     let path = "/api/v1/namespaces/shop/persistentvolumeclaims/plain";
     assert!(api.get(path).await.unwrap()["spec"]["selector"].is_null());
+    let denying = rendered(&json::merged(values("policy"), json!({"steer": {"unsteered": "Deny"}})));
+    let binding = denying.get("ValidatingAdmissionPolicyBinding/bindery-unsteered-classes").unwrap();
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
+    let path = format!("{path}/bindery-unsteered-classes");
+    api.patch(&path, &json!({"spec": binding["spec"]})).await.unwrap();
+    until("claims that are not steered are refused", async || {
+        let answer = api.create(&local("refused"), "dryRun=All").await;
+        if answer.is_err() { Ok(()) } else { Err(format!("{answer:?}")) }
+    })
+    .await;
 }
 
 /// The rest of a selector stays, and the requirement outlives what people and GitOps tools do.
