@@ -34,7 +34,7 @@ pub(crate) const REASON_VOLUMES_UNSCORED: &str = "VolumesNotScored";
 /// `reason` of the event on a steered claim whose reservation upstream does not carry out.
 pub(crate) const REASON_OVERDUE: &str = "ReservationNotCarriedOut";
 
-/// `reason` of the event on a steered claim whose reservations others remove again and again.
+/// `reason` of the event on a steered claim whose reservations or labels others remove again and again.
 pub(crate) const REASON_REMOVED: &str = "ReservationRemoved";
 
 /// `reason` of the event on a steered claim for which a volume is reserved that it cannot have.

@@ -160,7 +160,7 @@ impl Own {
             ),
             (
                 "steer_claims_paused",
-                "Claims for which nothing is reserved for a while, because others remove it, in mode steer",
+                "Claims for which nothing is reserved or labelled for a while, because others remove it",
                 binder.claims_paused(),
             ),
         ]
