@@ -46,8 +46,9 @@ enum Bench {
     /// Memory of a binder with 100,000 bound pairs, time to its first bind, CPU without work: `[--pairs N]
     /// [--against upstream]`.
     Memory,
-    /// Claims per second of steered claims through upstream's binder, beside plain ones through the same:
-    /// `[--claims N] [--volumes N,...] [--singles N] [--rounds N] [--limited]`.
+    /// Claims per second of steered claims through upstream's binder, beside plain ones through the same, and
+    /// the time from a pod to its claim's Bound: `[--claims N] [--volumes N,...] [--singles N] [--rounds N]
+    /// [--limited]`.
     Steer,
     /// Time to the next bind after a leader is killed, and after an outage of the API server: `[--pairs N]
     /// [--rounds N]`.

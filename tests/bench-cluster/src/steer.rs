@@ -4,6 +4,11 @@
 //! Each round has a control plane of its own with all of upstream's controllers and free volumes of one
 //! class. First come single claims, each after the one before is Bound; then many, as fast as the API server
 //! takes them. A watcher of claims and volumes sees each step.
+//!
+//! A further control plane has a class that waits for a pod, upstream's scheduler, and one node. Single
+//! claims are created there, each with a pod that needs it, after the claim before is Bound. Their rows
+//! (`waiting`) have the time from the creation of the pod, which comes right after the claim. For a steered
+//! one Bindery labels volumes once it sees the pod, and the scheduler takes one of them.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -12,12 +17,12 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use bindery_cluster::{BY_HAND, ControlPlane, FREE_SIZE, Manager, Programs, Replica, Stock};
+use bindery_cluster::{BY_HAND, ControlPlane, FREE_SIZE, Manager, Programs, Replica, Server, Stock};
 use bindery_core::ClaimKey;
 use bindery_core::steer::steering_key;
 use bindery_kit::{json, percentiles};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Api;
 use kube::api::PostParams;
@@ -42,7 +47,7 @@ pub(crate) struct Arguments {
     /// Free volumes before that: at least as many.
     #[arg(long, value_delimiter = ',', default_values_t = [1_000, 100_000])]
     volumes: Vec<usize>,
-    /// Single claims.
+    /// Single claims, of either class.
     #[arg(long, default_value_t = 100)]
     singles: usize,
     /// Pairs of rounds, in alternating order.
@@ -75,7 +80,9 @@ struct Figures {
     many: Vec<Steps>,
     /// Those that were created one after the other.
     singles: Vec<Steps>,
-    /// Touches of all of them.
+    /// Those whose class waits for a pod, since the creation of the pod.
+    waiting: Vec<Steps>,
+    /// Touches of claims whose class does not wait.
     touches: u64,
     /// CPU seconds of Bindery, upstream and the API server while many claims were bound.
     cpu: [f64; 3],
@@ -123,7 +130,8 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
     }
     writeln!(
         std::io::stdout(),
-        "\nMilliseconds from the creation to each step, p50 and p99 of all rounds:\n"
+        "\nMilliseconds from the creation (of the pod, where claims wait for one) to each step, p50 and p99 \
+         of all rounds:\n"
     )?;
     head(&format!("volumes | <claims | {}", Step::ALL.map(Step::name).join(" | ")))?;
     for (volumes, pairs) in &compared {
@@ -155,6 +163,8 @@ fn until_steps(volumes: usize, pairs: &[Pair]) -> Result<()> {
     print("steered, many", |pair| &pair.steered.many)?;
     print("plain, single", |pair| &pair.plain.singles)?;
     print("steered, single", |pair| &pair.steered.singles)?;
+    print("plain, waiting", |pair| &pair.plain.waiting)?;
+    print("steered, waiting", |pair| &pair.steered.waiting)?;
     Ok(())
 }
 
@@ -171,43 +181,92 @@ impl Arguments {
     }
 
     /// Measures a round, and prints its row.
-    async fn measure(&self, claims: Claims, volumes: usize) -> Result<Figures> {
-        let mut plane = ControlPlane::start(Programs::from_env()?, Manager::Off).await?;
-        // One more binds a claim that shows that all programs are ready.
-        Stock { pairs: 0, free: 1 + self.singles + volumes }.seed(&mut plane).await?;
-        let client = plane.client().await?;
-        let class = serde_json::from_value(json::class(BY_HAND, "kubernetes.io/no-provisioner", json!({})))?;
-        Api::<StorageClass>::all(client.clone()).create(&PostParams::default(), &class).await?;
-        plane.set_manager(if self.limited { Manager::Untouched } else { Manager::Whole })?;
-        let manager = plane.manager().context("upstream runs")?.id();
-        let bindery = (claims == Claims::Steered)
-            .then(|| Replica::on(&plane, &[&self.bindery], &["--mode=steer".to_owned()]));
-        let mut watch = Watch::begin(&client).await?;
-        let claims = NewClaims { api: Api::default_namespaced(client), kind: claims };
-        claims.one(&mut watch, 0).await?;
+    async fn measure(&self, kind: Claims, volumes: usize) -> Result<Figures> {
+        let mut round = self.begin(kind, volumes, false).await?;
+        let manager = round.plane.manager().context("upstream runs")?.id();
         // Upstream has queued all volumes at its start.
         Usage::when_idle(manager).await?;
-
-        let mut singles = Vec::new();
-        for i in 1..=self.singles {
-            singles.extend(claims.one(&mut watch, i).await?);
-        }
-        let ids = [bindery.as_ref().map(Replica::id), Some(manager), Some(plane.api_server().id())];
+        let singles = round.singles(self.singles).await?;
+        let bindery = round.bindery.as_ref().map(Replica::id);
+        let ids = [bindery, Some(manager), Some(round.plane.api_server().id())];
         let cpu = || ids.map(|id| id.map_or(Ok(0.0), |id| Usage::of(id).map(|usage| usage.cpu)));
         let before = cpu();
-        let many = claims.create(1 + self.singles..1 + self.singles + self.claims).await?;
-        let many = watch.until_bound(many).await?;
+        let many = round.claims.create(1 + self.singles..1 + self.singles + self.claims).await?;
+        let many = round.watch.until_bound(many).await?;
         let mut used = [0.0; 3];
         for (used, (after, before)) in used.iter_mut().zip(cpu().into_iter().zip(before)) {
             *used = after? - before?;
         }
-        let touches = match &bindery {
+        let touches = match &round.bindery {
             Some(bindery) => bindery.metric("bindery_steer_touches_total").await,
             None => 0,
         };
-        let figures = Figures { many, singles, touches, cpu: used };
-        row(&format!("{volumes} | {} | {}", claims.kind.name(), figures.cells()))?;
+        drop(round);
+        let waiting = self.waiting(kind, volumes).await?;
+        let figures = Figures { many, singles, waiting, touches, cpu: used };
+        row(&format!("{volumes} | {} | {}", kind.name(), figures.cells()))?;
         Ok(figures)
+    }
+
+    /// Measures single claims of a class that waits for a pod.
+    async fn waiting(&self, kind: Claims, volumes: usize) -> Result<Vec<Steps>> {
+        let mut round = self.begin(kind, volumes, true).await?;
+        Usage::when_idle(round.plane.manager().context("upstream runs")?.id()).await?;
+        round.singles(self.singles).await
+    }
+
+    /// Starts a control plane, whose class may wait for a pod.
+    async fn begin(&self, kind: Claims, volumes: usize, waits: bool) -> Result<Round> {
+        let mut plane = ControlPlane::start(Programs::from_env()?, Manager::Off).await?;
+        // One more binds a claim that shows that all programs are ready.
+        Stock { pairs: 0, free: 1 + self.singles + volumes }.seed(&mut plane).await?;
+        let client = plane.client().await?;
+        let mode = if waits { "WaitForFirstConsumer" } else { "Immediate" };
+        let mode = json!({"volumeBindingMode": mode});
+        let class = serde_json::from_value(json::class(BY_HAND, "kubernetes.io/no-provisioner", mode))?;
+        Api::<StorageClass>::all(client.clone()).create(&PostParams::default(), &class).await?;
+        plane.set_manager(if self.limited { Manager::Untouched } else { Manager::Whole })?;
+        let (mut scheduler, mut pods) = (None, None);
+        if waits {
+            let node = serde_json::from_value(json::node("node"))?;
+            Api::<Node>::all(client.clone()).create(&PostParams::default(), &node).await?;
+            scheduler = Some(plane.start_scheduler()?);
+            pods = Some(Api::default_namespaced(client.clone()));
+        }
+        let bindery = (kind == Claims::Steered)
+            .then(|| Replica::on(&plane, &[&self.bindery], &["--mode=steer".to_owned()]));
+        let watch = Watch::begin(&client).await?;
+        let claims = NewClaims { api: Api::default_namespaced(client), kind, pods };
+        let mut round = Round { claims, watch, bindery, _scheduler: scheduler, plane };
+        round.one(0).await?;
+        Ok(round)
+    }
+}
+
+/// A control plane with free volumes of one class, and what runs beside it.
+struct Round {
+    claims: NewClaims,
+    watch: Watch,
+    /// It runs if claims are steered.
+    bindery: Option<Replica>,
+    /// It runs if the class waits for a pod.
+    _scheduler: Option<Server>,
+    plane: ControlPlane,
+}
+
+impl Round {
+    /// Creates that many claims, each after the one before is Bound.
+    async fn singles(&mut self, count: usize) -> Result<Vec<Steps>> {
+        let mut singles = Vec::new();
+        for number in 1..=count {
+            singles.extend(self.one(number).await?);
+        }
+        Ok(singles)
+    }
+
+    /// Creates a claim, and waits until it is Bound.
+    async fn one(&mut self, number: usize) -> Result<Vec<Steps>> {
+        self.watch.until_bound(self.claims.create(number..number + 1).await?).await
     }
 }
 
@@ -215,21 +274,25 @@ impl Arguments {
 struct NewClaims {
     api: Api<PersistentVolumeClaim>,
     kind: Claims,
+    /// Where each claim gets a pod, if the class waits for one.
+    pods: Option<Api<Pod>>,
 }
 
 impl NewClaims {
-    /// Creates a claim, and waits until it is Bound.
-    async fn one(&self, watch: &mut Watch, number: usize) -> Result<Vec<Steps>> {
-        watch.until_bound(self.create(number..number + 1).await?).await
-    }
-
-    /// Creates the claims of these numbers. Returns when each creation was sent.
+    /// Creates the claims of these numbers, and their pods. Returns when the last creation for each was sent.
     async fn create(&self, numbers: Range<usize>) -> Result<HashMap<String, Instant>> {
         let create = async |number: usize| {
             let name = format!("bench-{number:06}");
             let claim = serde_json::from_value(self.claim(&name)?)?;
-            let sent = Instant::now();
+            let mut sent = Instant::now();
             self.api.create(&PostParams::default(), &claim).await?;
+            if let Some(pods) = &self.pods {
+                let volume = json!({"name": "v", "persistentVolumeClaim": {"claimName": name}});
+                let pod = json::pod(&name, json!({"spec": {"volumes": [volume]}}));
+                let pod = serde_json::from_value(pod)?;
+                sent = Instant::now();
+                pods.create(&PostParams::default(), &pod).await?;
+            }
             anyhow::Ok((name, sent))
         };
         stream::iter(numbers).map(create).buffer_unordered(IN_FLIGHT).try_collect().await

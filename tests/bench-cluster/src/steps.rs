@@ -14,7 +14,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-/// A step of a claim. Plain claims have only the last two.
+/// A step of a claim. Plain claims, and those whose class waits for a pod, have only the last two.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     /// Bindery has annotated the claim with its choice.
@@ -23,7 +23,7 @@ pub(crate) enum Step {
     Reserved,
     /// Bindery has touched the claim for the first time.
     Touched,
-    /// Upstream has written the claim's UID into the volume's claimRef.
+    /// Upstream's binder or scheduler has written the claim's UID into the volume's claimRef.
     Taken,
     /// The claim is Bound.
     Bound,
@@ -43,7 +43,7 @@ impl Step {
     }
 }
 
-/// When a claim's creation was sent, and when each step was seen.
+/// When a claim's creation was sent, or that of its pod, and when each step was seen.
 pub(crate) struct Steps {
     pub(crate) sent: Instant,
     seen: [Option<Instant>; Step::ALL.len()],

@@ -20,6 +20,11 @@ impl Cluster {
         self.send(request(Method::GET, path, &Value::Null)).await
     }
 
+    /// Whether the API server has version v1 of MutatingAdmissionPolicy, as since 1.36.
+    pub async fn has_mutating_policies(&self) -> bool {
+        self.get("/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies").await.is_ok()
+    }
+
     /// Creates an object, which has apiVersion, kind and perhaps a namespace, with a query such as
     /// `dryRun=All`.
     pub async fn create(&self, object: &Value, query: &str) -> Result<Value, String> {

@@ -45,6 +45,37 @@ pub fn class(name: &str, provisioner: &str, change: Value) -> Value {
     merged(class, change)
 }
 
+/// A Node that is ready, though no kubelet serves it: it takes any number of pods, and runs none.
+pub fn node(name: &str) -> Value {
+    let resources = json!({"cpu": "8", "memory": "8Gi", "pods": "1000000"});
+    json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "status": {
+            "allocatable": resources,
+            "capacity": resources,
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    })
+}
+
+/// A Pod in namespace `default`, changed by a JSON merge patch. It tolerates that no kubelet reports its
+/// node's state.
+pub fn pod(name: &str, change: Value) -> Value {
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "containers": [{"name": "main", "image": "registry.k8s.io/pause"}],
+            "tolerations": [{"operator": "Exists"}],
+            "automountServiceAccountToken": false,
+        },
+    });
+    merged(pod, change)
+}
+
 /// `object` after a JSON merge patch (RFC 7396): null removes a field, objects merge, other values replace.
 pub fn merged(mut object: Value, change: Value) -> Value {
     json_patch::merge(&mut object, &change);

@@ -2,22 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use bindery_cluster::{Cluster, Manager, Server, is_bound, is_in_phase, until};
+use bindery_cluster::{Cluster, Manager, Server, is_bound, is_in_phase, poll, until};
 use bindery_core::steer::steered_by;
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
+use bindery_kit::json;
+use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
 use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use serde_json::json;
 
 use crate::steer::{at_most, create_steered, prefers_gold, steer, steering_replica};
 
 /// The label that policies read, and its value for volumes that are preferred.
 const TIER: &str = "bindery.dev/tier";
-
-fn object<K: DeserializeOwned>(object: Value) -> K {
-    serde_json::from_value(object).unwrap()
-}
 
 /// A cluster with upstream's scheduler, a class that waits, and two nodes that no kubelet serves.
 async fn start() -> (Cluster, Server) {
@@ -28,18 +24,8 @@ async fn start() -> (Cluster, Server) {
         "volumeBindingMode": "WaitForFirstConsumer",
     });
     cluster.create_class_with("local", waits).await;
-    let nodes = Api::<Node>::all(cluster.client.clone());
     for node in ["n1", "n2"] {
-        let resources = json!({"cpu": "8", "memory": "8Gi", "pods": "110"});
-        let node = json!({
-            "metadata": {"name": node, "labels": {"kubernetes.io/hostname": node}},
-            "status": {
-                "allocatable": resources,
-                "capacity": resources,
-                "conditions": [{"type": "Ready", "status": "True"}],
-            },
-        });
-        nodes.create(&PostParams::default(), &object(node)).await.unwrap();
+        cluster.create(&json::node(node), "").await.unwrap();
     }
     (cluster, scheduler)
 }
@@ -58,20 +44,45 @@ async fn create_local(cluster: &Cluster, name: &str, capacity: &str, node: &str,
     cluster.until_volume(name, is_in_phase("Available")).await;
 }
 
-/// Creates a pod with these claims. It tolerates that no kubelet reports its node's state.
-async fn create_pod(cluster: &Cluster, name: &str, claims: &[&str]) {
-    let volume = |claim: &&str| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
-    let pod = json!({
-        "metadata": {"name": name},
+/// Has the chart's MutatingAdmissionPolicy steer new claims of namespace `default`, and waits until it does.
+async fn steer_by_chart(cluster: &Cluster) {
+    let label = json!({"metadata": {"labels": {"bindery.dev/steer": "true"}}});
+    cluster.patch("/api/v1/namespaces/default", &label).await.unwrap();
+    let steer = json!({"admission": "policy", "classes": ["local"]});
+    let objects = bindery_chart::rendered(&json!({"mode": "steer", "steer": steer}));
+    for kind in ["MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"] {
+        for object in objects.of(kind) {
+            cluster.create(object, "").await.unwrap();
+        }
+    }
+    let probe = json::claim("probe", json!({"spec": {"storageClassName": "local"}}));
+    let steered = poll(async || {
+        let created = cluster.create(&probe, "dryRun=All").await.unwrap();
+        created["spec"]["selector"].is_object().then_some(())
+    });
+    steered.await.expect("the chart's policy must steer claims");
+}
+
+/// Creates a StatefulSet of three pods with two claims each.
+async fn create_stateful_set(cluster: &Cluster, name: &str) {
+    let labels = json!({"app": name});
+    let claim = |name| json::claim(name, json!({"spec": {"storageClassName": "local"}}));
+    let claims = ["data", "log"].map(claim);
+    let set = json!({
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": name, "namespace": "default"},
         "spec": {
-            "containers": [{"name": "main", "image": "registry.k8s.io/pause"}],
-            "volumes": claims.iter().map(volume).collect::<Vec<_>>(),
-            "tolerations": [{"operator": "Exists"}],
-            "automountServiceAccountToken": false,
+            "replicas": 3,
+            "serviceName": name,
+            // No kubelet runs, so no pod becomes ready, and none may wait for another one.
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": json::pod("", json!({}))["spec"]},
+            "volumeClaimTemplates": claims,
         },
     });
-    let pods = Api::<Pod>::default_namespaced(cluster.client.clone());
-    pods.create(&PostParams::default(), &object(pod)).await.unwrap();
+    cluster.create(&set, "").await.unwrap();
 }
 
 /// Waits until a pod has a node, and returns the node.
@@ -93,7 +104,7 @@ async fn until_unlabelled(cluster: &Cluster) {
 }
 
 #[tokio::test]
-async fn the_scheduler_takes_for_steered_claims_what_policies_prefer_and_allow() {
+async fn the_pods_of_a_stateful_set_get_what_policies_prefer_and_allow() {
     let (cluster, _scheduler) = start().await;
     let (mut replica, _documents) = steering_replica(&cluster, &[prefers_gold(), at_most(3)]);
     replica.until_leading().await;
@@ -109,13 +120,16 @@ async fn the_scheduler_takes_for_steered_claims_what_policies_prefer_and_allow()
             expected.insert(name, node.to_owned());
         }
     }
-    let pods = ["p0", "p1", "p2"];
-    for pod in pods {
-        for claim in ["data", "log"] {
-            create_steered(&cluster, &format!("{claim}-{pod}"), json!({"storageClassName": "local"})).await;
+    let pods = ["db-0", "db-1", "db-2"];
+    if cluster.has_mutating_policies().await {
+        steer_by_chart(&cluster).await;
+    } else {
+        // The StatefulSet takes claims that exist.
+        for name in pods.iter().flat_map(|pod| ["data", "log"].map(|claim| format!("{claim}-{pod}"))) {
+            create_steered(&cluster, &name, json!({"storageClassName": "local"})).await;
         }
-        create_pod(&cluster, pod, &[&format!("data-{pod}"), &format!("log-{pod}")]).await;
     }
+    create_stateful_set(&cluster, "db").await;
     for pod in pods {
         let node = until_scheduled(&cluster, pod).await;
         for claim in ["data", "log"] {
@@ -136,7 +150,8 @@ async fn a_claim_that_waits_for_a_pod_is_released_to_the_scheduler() {
     replica.until_leading().await;
     create_local(&cluster, "large", "5Gi", "n1", "gold").await;
     create_steered(&cluster, "c", json!({"storageClassName": "local"})).await;
-    create_pod(&cluster, "p", &["c"]).await;
+    let volume = json!({"name": "v", "persistentVolumeClaim": {"claimName": "c"}});
+    cluster.create(&json::pod("p", json!({"spec": {"volumes": [volume]}})), "").await.unwrap();
     let released = "persistentvolumeclaim default/c: volumes with its label: 1\n";
     assert_eq!(steer(&cluster, &["release", "--all"]), (Some(0), released.to_owned()));
     assert_eq!(until_scheduled(&cluster, "p").await, "n1");

@@ -84,11 +84,6 @@ pub(super) async fn start_with(further: &[&str]) -> Cluster {
     api
 }
 
-/// Whether the API server has version v1 of MutatingAdmissionPolicy, as since 1.36.
-pub(super) async fn has_mutating_policies(api: &Cluster) -> bool {
-    api.get("/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies").await.is_ok()
-}
-
 /// Creates a namespace with the strictest Pod Security.
 pub(super) async fn create_namespace(api: &Cluster, name: &str) {
     let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});

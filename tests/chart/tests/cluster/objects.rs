@@ -5,13 +5,13 @@ use bindery_chart::{Objects, manifests, manifests_of, rendered, sets};
 use bindery_cluster::Cluster;
 use serde_json::{Value, json};
 
-use crate::api_server::{create_namespace, has_mutating_policies, install, install_definitions, start};
+use crate::api_server::{create_namespace, install, install_definitions, start};
 
 const STRICT: &str = "dryRun=All&fieldValidation=Strict";
 
 /// Tries to create each object, and the pod of each deployment. Returns the first refusal.
 async fn validate(api: &Cluster, objects: &Objects) -> Result<(), String> {
-    let has_policies = has_mutating_policies(api).await;
+    let has_policies = api.has_mutating_policies().await;
     let is_known = |name: &str| has_policies || !name.starts_with("MutatingAdmissionPolicy");
     for (name, object) in objects.iter().filter(|(name, _)| is_known(name)) {
         for content in [object.clone()].into_iter().chain(pod_of(object)) {

@@ -5,7 +5,7 @@ use bindery_cluster::Cluster;
 use bindery_kit::json::class;
 use serde_json::{Value, json};
 
-use crate::api_server::{has_mutating_policies, install_definitions, start};
+use crate::api_server::{install_definitions, start};
 use crate::replica::{CONFIGURATION, ReleaseReplica, SECRET, bundles};
 
 /// The collections of the chart's kinds.
@@ -109,7 +109,7 @@ async fn a_release_in_mode_steer_takes_the_api_servers_policy_if_it_can() {
     operator.helm(&["install", RELEASE, chart, "--set", "mode=steer,steer.classes={local}"]);
     let policy = format!("{REGISTRATION}/mutatingadmissionpolicies/bindery-steer-add");
     let webhook = format!("{REGISTRATION}/mutatingwebhookconfigurations/bindery-steer");
-    let has_policies = has_mutating_policies(&api).await;
+    let has_policies = api.has_mutating_policies().await;
     assert_eq!(api.get(&policy).await.is_ok(), has_policies);
     assert_eq!(api.get(&webhook).await.is_ok(), !has_policies);
     operator.upgrade(&["--set", "steer.admission=webhook"]).unwrap();

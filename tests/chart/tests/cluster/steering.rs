@@ -5,7 +5,7 @@ use bindery_cluster::Cluster;
 use bindery_kit::json;
 use serde_json::{Value, json};
 
-use crate::api_server::{create_namespace, has_mutating_policies, install, start, until};
+use crate::api_server::{create_namespace, install, start, until};
 use crate::replica::{KINDS, ReleaseReplica};
 
 const MUTATING: [&str; 2] = ["MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"];
@@ -243,7 +243,7 @@ fn check_tools(operator: &Operator) {
 #[tokio::test]
 async fn the_api_servers_own_policy_steers_as_documented() {
     let api = prepared().await;
-    if !has_mutating_policies(&api).await {
+    if !api.has_mutating_policies().await {
         return;
     }
     let objects = rendered(&values("policy"));
