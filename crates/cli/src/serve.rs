@@ -129,8 +129,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let policies = arguments.policies.load(arguments.engine.cache(), Purpose::Serve)?;
     if let (ModeArgument::Steer, [reclaimer, ..]) = (arguments.mode, policies.reclaimers()) {
         bail!(
-            "policy {:?}: upstream reclaims volumes in mode steer, so no ReclaimPolicy has an effect; leave it \
-             out, or use mode own",
+            "policy {:?}: upstream reclaims volumes in mode steer, so no ReclaimPolicy has an effect; leave \
+             it out, or use mode own",
             reclaimer.name
         );
     }

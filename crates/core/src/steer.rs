@@ -46,7 +46,7 @@ pub fn steered_by(key: &str) -> Option<ClaimKey> {
 }
 
 /// The value of a label that steers a claim, where `bindery steer release` has put it on a volume: whatever
-/// policies say, it stays there while the claim waits. Bindery's own labels have the UID of the claim. A label
+/// policies say, it stays there while the claim waits. Bindery's own labels have the claim's UID. A label
 /// without a value is a person's, and stays.
 pub fn released_label(claim: &Claim) -> String {
     format!("{RELEASED}.{}", claim.uid.0)

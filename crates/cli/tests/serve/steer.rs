@@ -24,6 +24,11 @@ pub(crate) async fn create_steered(cluster: &Cluster, name: &str, mut spec: Valu
 
 /// A replica in mode steer with match policies, by name and spec, and the folder of their documents.
 pub(crate) fn steering_replica(cluster: &Cluster, policies: &[(&str, Value)]) -> (Replica, TempDir) {
+    replica_in("steer", cluster, policies)
+}
+
+/// The same in another mode.
+pub(crate) fn replica_in(mode: &str, cluster: &Cluster, policies: &[(&str, Value)]) -> (Replica, TempDir) {
     let documents = tempfile::tempdir().unwrap();
     for (name, spec) in policies {
         let file = documents.path().join(format!("{name}.yaml"));
@@ -31,7 +36,7 @@ pub(crate) fn steering_replica(cluster: &Cluster, policies: &[(&str, Value)]) ->
     }
     let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
     let folder = documents.path().to_str().unwrap();
-    let arguments = ["--mode", "steer", "--policy", folder, "--policies", &shipped];
+    let arguments = ["--mode", mode, "--policy", folder, "--policies", &shipped];
     (cluster.replica_with("first", &arguments), documents)
 }
 

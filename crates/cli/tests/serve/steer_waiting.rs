@@ -1,4 +1,4 @@
-//! Mode steer for classes that wait for a pod, beside the whole controller manager and scheduler of upstream.
+//! Steered claims of classes that wait for a pod, beside upstream's controller manager and scheduler.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 
-use crate::steer::{at_most, create_steered, prefers_gold, steer, steering_replica};
+use crate::steer::{at_most, create_steered, prefers_gold, replica_in, steer, steering_replica};
 
 /// The label that policies read, and its value for volumes that are preferred.
 const TIER: &str = "bindery.dev/tier";
 
 /// A cluster with upstream's scheduler, a class that waits, and two nodes that no kubelet serves.
-async fn start() -> (Cluster, Server) {
-    let cluster = Cluster::start(Manager::Whole).await;
+async fn start(manager: Manager) -> (Cluster, Server) {
+    let cluster = Cluster::start(manager).await;
     let scheduler = cluster.plane.start_scheduler().unwrap();
     let waits = json!({
         "provisioner": "kubernetes.io/no-provisioner",
@@ -45,11 +45,11 @@ async fn create_local(cluster: &Cluster, name: &str, capacity: &str, node: &str,
 }
 
 /// Has the chart's MutatingAdmissionPolicy steer new claims of namespace `default`, and waits until it does.
-async fn steer_by_chart(cluster: &Cluster) {
+async fn steer_by_chart(mode: &str, cluster: &Cluster) {
     let label = json!({"metadata": {"labels": {"bindery.dev/steer": "true"}}});
     cluster.patch("/api/v1/namespaces/default", &label).await.unwrap();
     let steer = json!({"admission": "policy", "classes": ["local"]});
-    let objects = bindery_chart::rendered(&json!({"mode": "steer", "steer": steer}));
+    let objects = bindery_chart::rendered(&json!({"mode": mode, "steer": steer}));
     for kind in ["MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"] {
         for object in objects.of(kind) {
             cluster.create(object, "").await.unwrap();
@@ -105,8 +105,17 @@ async fn until_unlabelled(cluster: &Cluster) {
 
 #[tokio::test]
 async fn the_pods_of_a_stateful_set_get_what_policies_prefer_and_allow() {
-    let (cluster, _scheduler) = start().await;
-    let (mut replica, _documents) = steering_replica(&cluster, &[prefers_gold(), at_most(3)]);
+    check_stateful_set("steer", Manager::Whole).await;
+}
+
+#[tokio::test]
+async fn in_mode_own_the_pods_of_a_stateful_set_get_what_policies_prefer_and_allow() {
+    check_stateful_set("own", Manager::WithoutBinder).await;
+}
+
+async fn check_stateful_set(mode: &str, manager: Manager) {
+    let (cluster, _scheduler) = start(manager).await;
+    let (mut replica, _documents) = replica_in(mode, &cluster, &[prefers_gold(), at_most(3)]);
     replica.until_leading().await;
     let mut expected = BTreeMap::new();
     for node in ["n1", "n2"] {
@@ -122,7 +131,7 @@ async fn the_pods_of_a_stateful_set_get_what_policies_prefer_and_allow() {
     }
     let pods = ["db-0", "db-1", "db-2"];
     if cluster.has_mutating_policies().await {
-        steer_by_chart(&cluster).await;
+        steer_by_chart(mode, &cluster).await;
     } else {
         // The StatefulSet takes claims that exist.
         for name in pods.iter().flat_map(|pod| ["data", "log"].map(|claim| format!("{claim}-{pod}"))) {
@@ -145,7 +154,7 @@ async fn the_pods_of_a_stateful_set_get_what_policies_prefer_and_allow() {
 
 #[tokio::test]
 async fn a_claim_that_waits_for_a_pod_is_released_to_the_scheduler() {
-    let (cluster, _scheduler) = start().await;
+    let (cluster, _scheduler) = start(Manager::Whole).await;
     let (mut replica, _documents) = steering_replica(&cluster, &[at_most(2)]);
     replica.until_leading().await;
     create_local(&cluster, "large", "5Gi", "n1", "gold").await;

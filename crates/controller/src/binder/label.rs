@@ -13,7 +13,7 @@ use bindery_policy::{AllowedVolumes, Rejections, Scored};
 use bindery_store::{Fact, Revision, Wanted, WantedSets};
 
 use super::decide::Asked;
-use super::repeats::LONG;
+use super::repeats::{LONG, Repeated};
 use super::{Binder, Mode, Synced};
 use crate::intake::Role;
 use crate::labels::{Candidate, labels};
@@ -211,7 +211,7 @@ impl<P: Port> Binder<P> {
         Ok((allowed, since))
     }
 
-    /// Removes the label of a claim from volumes, except where `bindery steer release` or a person has put it.
+    /// Removes the label of a claim from volumes, except where `bindery steer release` or a person put it.
     /// Returns when to try again where others put it back again and again for a claim that does not wait. Of
     /// one that waits it is removed at once: a policy may have come to reject the volume.
     async fn unlabel(
@@ -226,18 +226,18 @@ impl<P: Port> Binder<P> {
             if value.is_empty() || claim.is_some_and(|claim| *value == *released_label(claim)) {
                 continue;
             }
-            let removal = (key.clone(), Text::default(), volume.name.clone());
-            if let Some(left) = self.repeats.label_due(&removal).filter(|_| claim.is_none()) {
+            let removal = Repeated::Unlabel(key.clone(), volume.name.clone());
+            if let Some(left) = self.repeats.due(&removal).filter(|_| claim.is_none()) {
                 again = again.into_iter().chain([left]).min();
                 continue;
             }
             self.checked(&SteerWrite::Unlabel { volume: volume.target(), claim: key.clone() }).await?;
-            self.repeats.labelled(removal);
+            self.repeats.made(removal);
         }
         Ok(again)
     }
 
-    /// Puts the label of a claim on volumes. Returns when to try again where others remove it again and again.
+    /// Puts the label of a claim on volumes. Returns when to try again where others remove it all the time.
     async fn label_all(&self, claim: &Claim, volumes: &[Arc<Volume>]) -> Result<Option<Duration>, SyncError> {
         let (mut again, uid) = (None, &claim.uid.0);
         let is_there = |value: Text| value.is_empty() || value == *uid || *value == *released_label(claim);
@@ -245,8 +245,8 @@ impl<P: Port> Binder<P> {
             if value_of_label(&claim.key, volume).is_some_and(is_there) {
                 continue;
             }
-            let label = (claim.key.clone(), uid.clone(), volume.name.clone());
-            if let Some(left) = self.repeats.label_due(&label) {
+            let label = Repeated::Label(claim.key.clone(), claim.uid.clone(), volume.name.clone());
+            if let Some(left) = self.repeats.due(&label) {
                 if left >= LONG {
                     self.report_unlabelled(claim, &volume.name);
                 }
@@ -255,7 +255,7 @@ impl<P: Port> Binder<P> {
             }
             let write = SteerWrite::Label { volume: volume.target(), reservation: Reservation::of(claim) };
             self.checked(&write).await?;
-            self.repeats.labelled(label);
+            self.repeats.made(label);
         }
         Ok(again)
     }

@@ -1,4 +1,5 @@
-//! Reservations and labels that others remove again and again: Bindery pauses, and tells the user.
+//! Reservations and labels that others remove again and again, and choices that others withdraw: Bindery
+//! pauses, and tells the user.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -18,37 +19,52 @@ const RESERVATIONS_MAX: usize = 5;
 /// How long it pauses.
 pub(super) const PAUSE: Duration = Duration::from_secs(5 * 60);
 
-/// How often the label of a claim is put on a volume, or removed, before Bindery pauses: a second at first,
-/// then twice as long each time, until [`PAUSE`]. Two replicas that both lead for a while may undo each
-/// other's labels as often until their caches agree.
-const LABELS_MAX: u32 = 5;
+/// How often a volume is chosen for a claim, or its label put on a volume or removed, before Bindery pauses:
+/// a second at first, then twice as long each time, until [`PAUSE`]. Two replicas that both lead for a while
+/// may undo each other's choices and labels until their caches agree.
+const WRITES_MAX: u32 = 5;
 /// A pause of which the user is told.
 pub(super) const LONG: Duration = Duration::from_secs(60);
-/// Labels of which it is known when they were written last. More than that only while so many are written
-/// within [`PAUSE`].
-const LABELS_KEPT: usize = 4_096;
+/// Writes of which it is known when they were made last. More than that only while so many are made within
+/// [`PAUSE`].
+const WRITES_KEPT: usize = 4_096;
 
 /// How often volumes were reserved for claims that still wait, and labelled.
 #[derive(Default)]
 pub(super) struct Repeats {
     reservations: Mutex<HashMap<ClaimKey, Repeat>>,
-    labels: Mutex<HashMap<Label, LabelWrites>>,
+    writes: Mutex<HashMap<Repeated, Writes>>,
 }
 
-/// The label of a claim on a volume: the claim, the value that is written, empty where the label is removed,
-/// and the volume.
-pub(super) type Label = (ClaimKey, Text, Text);
+/// A write that may be repeated.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Repeated {
+    /// A volume is chosen for the claim of that UID.
+    Choice(ClaimKey, Uid),
+    /// The claim's label is put on a volume, for the claim of that UID.
+    Label(ClaimKey, Uid, Text),
+    /// The claim's label is removed from a volume.
+    Unlabel(ClaimKey, Text),
+}
 
-/// The writes of a label.
-struct LabelWrites {
+impl Repeated {
+    fn claim(&self) -> &ClaimKey {
+        match self {
+            Self::Choice(claim, _) | Self::Label(claim, ..) | Self::Unlabel(claim, _) => claim,
+        }
+    }
+}
+
+/// When a write was made.
+struct Writes {
     last: Instant,
     count: u32,
 }
 
-impl LabelWrites {
+impl Writes {
     /// How long after the last write the next one is made.
     fn pause(&self) -> Duration {
-        let doubled = self.count.checked_sub(LABELS_MAX).and_then(|times| 1_u64.checked_shl(times));
+        let doubled = self.count.checked_sub(WRITES_MAX).and_then(|times| 1_u64.checked_shl(times));
         doubled.map_or(Duration::ZERO, |seconds| Duration::from_secs(seconds).min(PAUSE))
     }
 }
@@ -85,34 +101,34 @@ impl Repeats {
         self.reservations.lock().get(claim).map(|repeat| repeat.volume.name.clone())
     }
 
-    /// How long it is until a label may be written again; `None` if it may be now.
-    pub(super) fn label_due(&self, label: &Label) -> Option<Duration> {
-        let labels = self.labels.lock();
-        let writes = labels.get(label).filter(|writes| writes.last.elapsed() < PAUSE)?;
-        let left = writes.pause().saturating_sub(writes.last.elapsed());
+    /// How long it is until a write may be made again; `None` if it may be now.
+    pub(super) fn due(&self, write: &Repeated) -> Option<Duration> {
+        let writes = self.writes.lock();
+        let made = writes.get(write).filter(|made| made.last.elapsed() < PAUSE)?;
+        let left = made.pause().saturating_sub(made.last.elapsed());
         (!left.is_zero()).then_some(left)
     }
 
-    /// A label was written.
-    pub(super) fn labelled(&self, label: Label) {
-        let mut labels = self.labels.lock();
-        if labels.len() >= LABELS_KEPT {
-            labels.retain(|_, writes| writes.last.elapsed() < PAUSE);
+    /// A write was made.
+    pub(super) fn made(&self, write: Repeated) {
+        let mut writes = self.writes.lock();
+        if writes.len() >= WRITES_KEPT {
+            writes.retain(|_, made| made.last.elapsed() < PAUSE);
         }
         let now = Instant::now();
-        let writes = labels.entry(label).or_insert(LabelWrites { last: now, count: 0 });
-        let count = if writes.last.elapsed() < PAUSE { writes.count } else { 0 };
-        *writes = LabelWrites { last: now, count: count + 1 };
+        let made = writes.entry(write).or_insert(Writes { last: now, count: 0 });
+        let count = if made.last.elapsed() < PAUSE { made.count } else { 0 };
+        *made = Writes { last: now, count: count + 1 };
     }
 
     /// How many claims get no reservation or no label for a while.
     pub(super) fn paused(&self) -> usize {
         let is_paused =
-            |(_, writes): &(&Label, &LabelWrites)| writes.pause() >= LONG && writes.last.elapsed() < PAUSE;
-        let labels = self.labels.lock();
-        let labelled: BTreeSet<_> = labels.iter().filter(is_paused).map(|((claim, ..), _)| claim).collect();
+            |(_, writes): &(&Repeated, &Writes)| writes.pause() >= LONG && writes.last.elapsed() < PAUSE;
+        let writes = self.writes.lock();
+        let paused: BTreeSet<_> = writes.iter().filter(is_paused).map(|(write, _)| write.claim()).collect();
         let reservations = self.reservations.lock();
-        labelled.len() + reservations.values().filter(|repeat| repeat.pause.is_some()).count()
+        paused.len() + reservations.values().filter(|repeat| repeat.pause.is_some()).count()
     }
 
     /// The claim does not wait any more.
@@ -123,7 +139,7 @@ impl Repeats {
     /// This replica leads no more.
     pub(super) fn clear(&self) {
         self.reservations.lock().clear();
-        self.labels.lock().clear();
+        self.writes.lock().clear();
     }
 }
 

@@ -12,6 +12,7 @@ use bindery_core::{Claim, ClaimKey, ClaimRef, ClaimTarget, Lookup, Request, Sour
 use bindery_store::{Fact, Revision};
 
 use super::decide::{Asked, Decided};
+use super::repeats::Repeated;
 use super::touches::PASSED_OVER;
 use super::{Binder, Mode, Synced};
 use crate::decider::{Unsound, chosen};
@@ -120,11 +121,16 @@ impl<P: Port> Binder<P> {
         }
     }
 
-    /// How long a step waits: others remove the claim's reservations again and again, or upstream is busy and
-    /// the claim needs nothing any more.
+    /// How long a step waits: others undo the claim's choices or reservations again and again, or upstream is
+    /// busy and the claim needs nothing any more.
     fn wait_before(&self, step: &Next, claim: Option<&Claim>) -> Option<Duration> {
         match step {
-            Next::Choose | Next::Write(SteerWrite::Reserve { .. }) => self.pause_left(claim?),
+            Next::Choose => {
+                let claim = claim?;
+                let choice = Repeated::Choice(claim.key.clone(), claim.uid.clone());
+                self.pause_left(claim).or_else(|| self.repeats.due(&choice))
+            }
+            Next::Write(SteerWrite::Reserve { .. }) => self.pause_left(claim?),
             Next::Write(SteerWrite::Forget { .. }) => {
                 let can_wait = self.touches.is_busy() && !claim.is_some_and(Claim::waits_steered);
                 can_wait.then_some(PASSED_OVER)
@@ -210,8 +216,12 @@ impl<P: Port> Binder<P> {
             Err(Unsound::Final(error)) => return Err(error),
         }
         self.count(write);
-        if let SteerWrite::Reserve { volume, reservation } = write {
-            self.repeats.reserved(reservation, volume);
+        match write {
+            SteerWrite::Reserve { volume, reservation } => self.repeats.reserved(reservation, volume),
+            SteerWrite::Choose { claim, choice } if !choice.withdrawn => {
+                self.repeats.made(Repeated::Choice(claim.key.clone(), claim.uid.clone()));
+            }
+            _ => {}
         }
         Ok(())
     }

@@ -143,8 +143,8 @@ impl<'a> SteerCheck<'a> {
     }
 
     /// Whether the claim may have the volume: it is free, and upstream and every policy allow it (G3, G10).
-    /// `bindery steer release` gives a claim the volume whatever policies say. The annotation of Bindery's own
-    /// reservation does not: it stays on a volume whose claimRef somebody clears.
+    /// `bindery steer release` gives a claim the volume whatever policies say. The annotation of Bindery's
+    /// own reservation does not: it stays on a volume whose claimRef somebody clears.
     fn may_have(&self, claim: &Claim, volume: &Volume) -> Result<(), Objection> {
         let is_given = volume.annotations.reserved_for.as_deref() == Some(&Reservation::released_to(claim));
         self.ask(claim, volume, |step| {
