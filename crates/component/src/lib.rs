@@ -1,5 +1,8 @@
-//! The default engine as a WebAssembly component: types of the contract (`wit/`) to core types, the engine,
-//! and back. Nothing else is here, and nothing outside the contract is imported.
+//! An engine as a WebAssembly component: types of the contract (`wit/`) to core types, the engine, and back.
+//! Nothing else is here, and nothing outside the contract is imported.
+//!
+//! By its feature `default-engine` the crate is the component of the default engine. Without it, a crate of an
+//! engine of one's own depends on it and calls [`export_engine`]; see `examples/engine-worst-fit`.
 //!
 //! Natively only the conversions are here, and nothing calls them; `cargo xtask components` makes the
 //! component.
@@ -9,12 +12,17 @@ macro_rules! since_0_2 {
     ({ $($new:tt)* } else { $($old:tt)* }) => { $($new)* };
 }
 
-mod bindings;
+#[doc(hidden)]
+pub mod bindings;
 #[expect(dead_code, reason = "the host's half; and natively all, because the export is wasm only")]
 mod carry;
 #[cfg(target_family = "wasm")]
 mod cluster;
 #[cfg(target_family = "wasm")]
-mod export;
+#[doc(hidden)]
+pub mod export;
 #[cfg(target_family = "wasm")]
 mod heap;
+
+#[cfg(all(target_family = "wasm", feature = "default-engine"))]
+export_engine!(bindery_engine::decide);

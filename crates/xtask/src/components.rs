@@ -1,4 +1,4 @@
-//! The default engine and the policies that ship, as WebAssembly components.
+//! The default engine, the engine of an example, and the policies that ship, as WebAssembly components.
 //!
 //! A crate is compiled to a core module for `wasm32-unknown-unknown`, a target without WASI. `wit-component`
 //! turns the module into a component, using the interface description that `wit-bindgen` left in it. Nothing
@@ -25,6 +25,9 @@ const TARGET: Target = Target { triple: "wasm32-unknown-unknown", standard_libra
 /// The package of the default engine.
 const ENGINE: &str = "bindery-component";
 
+/// The package of an engine of one's own: `examples/engine-worst-fit`.
+const EXAMPLE: &str = "engine-worst-fit";
+
 /// The policies that ship: packages in `policies/`.
 pub(crate) const POLICIES: [&str; 7] =
     ["at-most-n-times", "delete-after", "keep-labelled", "prefer", "reserved", "same-zone", "spread"];
@@ -40,7 +43,7 @@ const LINKER_ARGUMENTS: [&str; 2] = ["-zstack-size=65536", "--initial-memory=262
 pub(crate) fn run() -> Result<()> {
     let policies = policies()?;
     let policies = POLICIES.iter().map(|name| policies.join(format!("{name}.wasm")));
-    for path in [build()?].into_iter().chain(policies) {
+    for path in [build()?, example()?].into_iter().chain(policies) {
         crate::say(format_args!("{}", description(&path)?));
     }
     Ok(())
@@ -56,6 +59,11 @@ pub(crate) fn description(path: &Path) -> Result<String> {
 /// in cargo's target folder.
 pub(crate) fn build() -> Result<PathBuf> {
     build_package(ENGINE, "bindery-engine")
+}
+
+/// Builds the engine of the example, and returns its path.
+pub(crate) fn example() -> Result<PathBuf> {
+    build_package(EXAMPLE, EXAMPLE)
 }
 
 /// Builds the policies that are not up to date, and returns their folder: `components` in cargo's target

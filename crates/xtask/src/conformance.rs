@@ -10,7 +10,7 @@ use crate::{components, process, tools, workspace};
 /// options.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Passed on to the runner: `[--engine native|component] [--against simulator|cluster] [--only TEXT]
+    /// Passed on to the runner: `[--engine native|component|FILE] [--against simulator|cluster] [--only TEXT]
     /// [--sample N] [--clusters N] [-v] FILE...`.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,

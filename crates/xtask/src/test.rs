@@ -108,6 +108,7 @@ pub(crate) fn offer(command: &mut Command, engine: &Path) -> Result<()> {
 fn prepared(this: &Path, engine: &Path) -> Result<Command> {
     let mut command = cargo_test();
     offer(&mut command, engine)?;
+    command.env("BINDERY_EXAMPLE_ENGINE", components::example()?);
     tools::offer_control_plane(&mut command)?;
     command.env("BINDERY_PYTHON_CLIENT", tools::python_client()?);
     let tools::Componentize { js, py } = tools::componentize()?;

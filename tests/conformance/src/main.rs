@@ -25,8 +25,9 @@ use clap::{Parser, ValueEnum};
 /// Exit status: 0 if every case passed, 1 if one failed, 2 with a sentence if no case could be judged.
 #[derive(Parser)]
 struct Arguments {
-    /// The engine that decides. The other one decides again from the same answers and must agree.
-    #[arg(long, value_enum, default_value = "component")]
+    /// The engine that decides: `native`, `component`, or the file of an engine of one's own. Of the first two
+    /// the other one decides again from the same answers and must agree.
+    #[arg(long, default_value = "component", value_name = "native|component|FILE")]
     engine: Which,
     /// The default engine as a component.
     #[arg(long, env = "BINDERY_ENGINE", value_name = "FILE")]
@@ -55,10 +56,21 @@ struct Arguments {
     files: Vec<PathBuf>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone)]
 enum Which {
     Native,
     Component,
+    File(PathBuf),
+}
+
+impl From<&str> for Which {
+    fn from(text: &str) -> Self {
+        match text {
+            "native" => Self::Native,
+            "component" => Self::Component,
+            file => Self::File(file.into()),
+        }
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -217,15 +229,18 @@ fn kinds(case: &Case) -> impl Iterator<Item = String> {
 
 fn engines(arguments: &Arguments) -> Result<Engines> {
     let host = Host::new(&Options::default())?;
-    let component = host
-        .load_file(&arguments.component, Limits::default().unhurried())
-        .with_context(|| format!("cannot load the engine {}", arguments.component.display()))?;
-    let (native, component): (Arc<dyn Engine>, Arc<dyn Engine>) =
-        (Arc::new(DefaultEngine), Arc::new(component));
+    let load = |path: &PathBuf| -> Result<Arc<dyn Engine>> {
+        let engine = host.load_file(path, Limits::default().unhurried());
+        Ok(Arc::new(engine.with_context(|| format!("cannot load the engine {}", path.display()))?))
+    };
+    let native: Arc<dyn Engine> = Arc::new(DefaultEngine);
     let policies = arguments.allow_all.then(|| policy("allow-all", AllowsAll));
     let policies = Arc::new(Chain::new(policies.into_iter().collect()));
-    Ok(match arguments.engine {
-        Which::Native => Engines { leader: native, follower: component, policies },
-        Which::Component => Engines { leader: component, follower: native, policies },
-    })
+    let (leader, follower) = match &arguments.engine {
+        Which::Native => (native, load(&arguments.component)?),
+        Which::Component => (load(&arguments.component)?, native),
+        // It has to decide the same again, and is held against upstream alone.
+        Which::File(path) => (load(path)?, load(path)?),
+    };
+    Ok(Engines { leader, follower, policies })
 }
