@@ -210,7 +210,7 @@ fn claims_of_each_kind_of_class_are_provisioned_or_wait() {
         ("waits-for-consumer", "", "waiting for first consumer to be created before binding"),
         ("provisioning", "ebs.csi.aws.com", "Waiting for a volume to be created"),
         ("pending", "", "Failed to provision volume: Failed to create provisioner: volume plugin"),
-        ("pending", "", "Failed to provision volume: storageclass.storage.k8s.io \"nowhere\""),
+        ("pending", "", "Failed to provision volume: storageclass.storage.k8s.io \"nowhere\" not found"),
         ("pending", "", "spec.volumeName: there is no volume \"unheard-of\" yet"),
     ];
     assert_eq!(told.len(), starts.len());
@@ -400,5 +400,8 @@ fn objects_that_no_decision_depends_on_are_ignored_with_a_note() {
     let ended = Home::new().bindery_with(&["plan", "-f", "-"], &manifests);
     assert_eq!(ended.status, 0);
     assert_eq!(ended.stderr, "note: 2 x v1 Service left out: no volume or claim depends on it\n");
-    assert_eq!(table(""), "There are no claims, and no volumes to reclaim.\n");
+    let ended = Home::new().bindery_with(&["plan", "-f", "-"], "");
+    assert_eq!(ended.status, 2);
+    assert!(ended.stderr.contains("no object that a plan could use"), "{}", ended.stderr);
+    assert_eq!(table(&volume("v", json!({})).to_string()), "There are no claims, and no volumes to reclaim.\n");
 }

@@ -1,6 +1,6 @@
 //! What would change a decision about a claim.
 
-use bindery_core::{AccessModes, Claim, Reason, VolumeMode};
+use bindery_core::{AccessModes, Claim, Lookup, Reason, VolumeMode};
 
 use crate::plan::candidates::CandidatePlan;
 use crate::plan::outcome::{ClaimPlan, Outcome};
@@ -15,7 +15,9 @@ pub(super) fn asks_for(claim: &Claim) -> String {
     };
     let mut parts = vec![claim.request.to_string(), modes(claim.access_set()), class];
     parts.extend((claim.mode == VolumeMode::Block).then(|| "volumeMode Block".to_owned()));
-    parts.extend(claim.volume_name.as_ref().map(|name| format!("volume {name}")));
+    // The binder has written the name of a volume that it chose.
+    let asked = claim.volume_name.as_ref().filter(|_| !claim.annotations.bound_by_controller);
+    parts.extend(asked.map(|name| format!("volume {name}")));
     parts.join(", ")
 }
 
@@ -55,12 +57,14 @@ fn will_be_bound(planner: &Planner, claim: &Claim) -> Vec<String> {
     } else {
         "Bindery binds it when it runs"
     };
-    let binds = format!(
-        "Nothing has to change: {binds}. If it stays Pending, its events say why: \
-         kubectl describe pvc {name} -n {namespace}."
-    );
-    let bare = "No policy is asked here: if Bindery serves with policies, name them by --policy.".to_owned();
-    std::iter::once(binds).chain((!planner.has_policies()).then_some(bare)).collect()
+    let events = format!("its events say why: kubectl describe pvc {name} -n {namespace}.");
+    if planner.has_policies() {
+        return vec![format!("Nothing has to change: {binds}. If it stays Pending, {events}")];
+    }
+    vec![
+        format!("Nothing has to change, unless a policy rejects the volume: {binds}. If it stays Pending, {events}"),
+        "No policy is asked here: if Bindery serves with policies, name them by --policy.".to_owned(),
+    ]
 }
 
 fn pending(planner: &Planner, claim: &Claim, plan: &ClaimPlan) -> Vec<String> {
@@ -75,11 +79,20 @@ fn pending(planner: &Planner, claim: &Claim, plan: &ClaimPlan) -> Vec<String> {
         }
         None => format!("Add a volume {}.", that_fits(claim, plan)),
     };
-    let class = (claim.class.is_none() && plan.storage_class.is_none()).then(|| {
-        "No StorageClass here is the default one: it would serve the claim. To manifests, add the classes of \
-         the cluster: kubectl get sc -o yaml."
-            .to_owned()
-    });
+    let class = match (claim.class.as_deref(), plan.storage_class.as_deref()) {
+        (None, None) => Some(
+            "No StorageClass here is the default one: a claim that names none would get it. A plan on \
+             manifests needs the classes of the cluster beside them: kubectl get sc -o yaml."
+                .to_owned(),
+        ),
+        (Some(name), _) if !name.is_empty() && matches!(planner.store().class(name), Lookup::Absent) => {
+            Some(format!(
+                "There is no StorageClass {name} here: create it, or ask for another one. A plan on manifests \
+                 needs it beside them: kubectl get sc {name} -o yaml."
+            ))
+        }
+        _ => None,
+    };
     near.into_iter().chain([other]).chain(class).collect()
 }
 

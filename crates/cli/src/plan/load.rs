@@ -61,8 +61,14 @@ pub(crate) fn sort(manifests: Vec<Manifest>) -> Result<Vec<Object>> {
     for (file, claim) in made {
         sorted.add(file, None, Resource::Claim, claim)?;
     }
-    for ((kind, why), count) in sorted.left_out {
+    for ((kind, why), count) in &sorted.left_out {
         eprintln!("note: {count} x {kind} left out: {why}");
+    }
+    if sorted.objects.is_empty() {
+        bail!(
+            "the manifests have no object that a plan could use: give claims and volumes, such as those of \
+             `kubectl get pvc,pv,sc -A -o yaml`"
+        );
     }
     sorted.objects.sort_by_key(|object| object.resource);
     Ok(sorted.objects)

@@ -118,7 +118,11 @@ fn each_other_outcome_has_its_advice() {
             "disks.example.com has to create a volume: see its log. Or add a volume",
         ),
         (of("late"), "waits-for-consumer", "Create a pod that uses the claim: its class waits"),
-        (of(""), "bound", "Nothing has to change: Bindery binds it when it runs."),
+        (
+            of(""),
+            "bound",
+            "Nothing has to change, unless a policy rejects the volume: Bindery binds it when it runs.",
+        ),
         (named("gone"), "pending", "Create volume gone, or make the claim again without spec.volumeName."),
         (lost, "lost", "Create volume gone again if its data still exist"),
     ] {

@@ -121,6 +121,8 @@ async fn a_release_in_mode_steer_takes_the_api_servers_policy_if_it_can() {
     api.create(&class("waits", "csi.example.com", waits), "").await.unwrap();
     let why = operator.upgrade(&["--set", "steer.staticClasses={waits}"]).unwrap_err();
     assert!(why.contains("waits, which waits for its first consumer"), "{why}");
+    let why = operator.upgrade(&["--set", "steer.classes={waits}"]).unwrap_err();
+    assert!(why.contains("steer.classes has waits, whose volumes are made by csi.example.com"), "{why}");
     let why = operator.try_helm(&["upgrade", RELEASE, chart, "--set", "replicas=3"]).unwrap_err();
     assert!(why.contains("mode steer and would stop binding"), "{why}");
 
