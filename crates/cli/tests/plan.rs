@@ -403,5 +403,8 @@ fn objects_that_no_decision_depends_on_are_ignored_with_a_note() {
     let ended = Home::new().bindery_with(&["plan", "-f", "-"], "");
     assert_eq!(ended.status, 2);
     assert!(ended.stderr.contains("no object that a plan could use"), "{}", ended.stderr);
-    assert_eq!(table(&volume("v", json!({})).to_string()), "There are no claims, and no volumes to reclaim.\n");
+    assert_eq!(
+        table(&volume("v", json!({})).to_string()),
+        "There are no claims, and no volumes to reclaim.\n"
+    );
 }

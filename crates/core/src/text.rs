@@ -72,7 +72,9 @@ impl fmt::Display for Failure {
                 write!(f, "invalid binding of the claim to volume {volume:?}: it is claimed by another claim")
             }
             // Of a class that does not exist engines give upstream's error, which names it.
-            Self::Class { error, .. } if error.starts_with("storageclass.storage.k8s.io ") => f.write_str(error),
+            Self::Class { error, .. } if error.starts_with("storageclass.storage.k8s.io ") => {
+                f.write_str(error)
+            }
             Self::Class { name, error } => write!(f, "storageclass.storage.k8s.io {name:?}: {error}"),
             Self::NoPlugin(plugin) => write!(f, "no volume plugin matched name: {plugin}"),
             Self::DataSource(plugin) => {

@@ -263,6 +263,7 @@ impl Chain {
             let fault = failed.get(&place).map(ToString::to_string);
             let why = match (&policy.matcher, fault) {
                 (Ok(matcher), None) => {
+                    policy.knows(matcher.metadata(), claim, around)?;
                     let view = claim_view(matcher.metadata(), claim, around);
                     let counted = policy.spread().map(around.siblings);
                     let shown = Shown::new(&self.columns, matcher.metadata(), counted);

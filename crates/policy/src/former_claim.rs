@@ -83,7 +83,8 @@ impl Chain {
 }
 
 /// What is known of the facts that reclaimers of the volume read. A namespace or class that the cache does
-/// not have any more may be gone before its claims, so what was noted of it stays.
+/// not have any more may be gone before its claims, so what was noted of it stays. So does all of a note while
+/// a reclaimer is not loaded: it is not known what that one reads.
 fn facts(
     chain: &Chain,
     volume: &Volume,
@@ -110,9 +111,11 @@ fn facts(
             None => noted.get(&key(fact)).cloned(),
         },
     };
-    let rules = chain.reclaimers().iter().filter(|rule| rule.matches.has_class(&volume.class));
-    let read: BTreeSet<ClaimFact> = rules.flat_map(ReclaimRule::claim_facts).collect();
-    read.iter().filter_map(|fact| Some((key(fact), known(fact)?))).collect()
+    let rules = || chain.reclaimers().iter().filter(|rule| rule.matches.has_class(&volume.class));
+    let read: BTreeSet<ClaimFact> = rules().flat_map(ReclaimRule::claim_facts).collect();
+    let read: KnownFacts = read.iter().filter_map(|fact| Some((key(fact), known(fact)?))).collect();
+    let kept = if rules().any(|rule| rule.reclaimer.is_err()) { noted } else { KnownFacts::new() };
+    kept.into_iter().chain(read).collect()
 }
 
 /// The facts that are noted on a volume of the claim of that UID.

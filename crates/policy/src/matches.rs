@@ -1,9 +1,11 @@
 //! Which claims a policy applies to.
 
+use std::collections::BTreeMap;
+
 use bindery_core::{Claim, ClaimFact, Lookup, Requirement, Text};
 use serde::Serialize;
 
-use crate::{Policy, Surroundings, Waits};
+use crate::{Metadata, Policy, Surroundings, Waits};
 
 /// The claims that a policy applies to: those that meet every field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -37,19 +39,51 @@ impl Policy {
         if matches.namespace.is_empty() {
             return Ok(true);
         }
-        match &around.namespace {
-            Lookup::Found(labels) => Ok(matches
-                .namespace
-                .iter()
-                .all(|needed| needed.matches(labels.get(&needed.key).map(|label| &**label)))),
-            Lookup::Absent => self.unknown(claim, "it is not known yet"),
-            Lookup::Unreadable(why) | Lookup::Failed(why) => self.unknown(claim, why),
+        let labels = self.labels(claim, around).map_err(|why| self.waits("whether it applies", &why))?;
+        Ok(matches
+            .namespace
+            .iter()
+            .all(|needed| needed.matches(labels.get(&needed.key).map(|label| &**label))))
+    }
+
+    /// Whether the facts of the claim that the matcher declares are known. What is not known must not count as
+    /// absent.
+    pub(crate) fn knows(
+        &self,
+        metadata: &Metadata,
+        claim: &Claim,
+        around: &Surroundings<'_>,
+    ) -> Result<(), Waits> {
+        let reads = |is: fn(&ClaimFact) -> bool| metadata.claim_facts.iter().any(is);
+        if reads(|fact| matches!(fact, ClaimFact::NamespaceLabel(_))) {
+            self.labels(claim, around).map_err(|why| self.waits("what it decides", &why))?;
+        }
+        match &around.class {
+            Lookup::Unreadable(why) | Lookup::Failed(why)
+                if reads(|fact| matches!(fact, ClaimFact::ClassParameter(_))) =>
+            {
+                let why = format!("the parameters of class {}: {why}", claim.class_or_empty());
+                Err(self.waits("what it decides", &why))
+            }
+            _ => Ok(()),
         }
     }
 
-    fn unknown(&self, claim: &Claim, why: &str) -> Result<bool, Waits> {
-        let namespace = &claim.key.namespace;
-        let why = format!("whether it applies depends on the labels of namespace {namespace}: {why}");
-        Err(Waits { policy: self.name.clone(), why })
+    /// The labels of the claim's namespace; the error says what is not known.
+    fn labels<'a>(
+        &self,
+        claim: &Claim,
+        around: &'a Surroundings<'_>,
+    ) -> Result<&'a BTreeMap<Text, Text>, String> {
+        let why = match &around.namespace {
+            Lookup::Found(labels) => return Ok(labels),
+            Lookup::Absent => "it is not known yet",
+            Lookup::Unreadable(why) | Lookup::Failed(why) => why,
+        };
+        Err(format!("the labels of namespace {}: {why}", claim.key.namespace))
+    }
+
+    fn waits(&self, what: &str, why: &str) -> Waits {
+        Waits { policy: self.name.clone(), why: format!("{what} depends on {why}") }
     }
 }

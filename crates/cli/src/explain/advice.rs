@@ -62,7 +62,9 @@ fn will_be_bound(planner: &Planner, claim: &Claim) -> Vec<String> {
         return vec![format!("Nothing has to change: {binds}. If it stays Pending, {events}")];
     }
     vec![
-        format!("Nothing has to change, unless a policy rejects the volume: {binds}. If it stays Pending, {events}"),
+        format!(
+            "Nothing has to change, unless a policy rejects the volume: {binds}. If it stays Pending, {events}"
+        ),
         "No policy is asked here: if Bindery serves with policies, name them by --policy.".to_owned(),
     ]
 }

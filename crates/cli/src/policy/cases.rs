@@ -165,6 +165,7 @@ impl File {
                 cases.push((usize::try_from(line)?, case));
             }
         }
+        expectations_come_last(&name, &text)?;
         Ok(Self { path, text, cases })
     }
 
@@ -189,6 +190,23 @@ impl File {
         written.extend(lines[done..].iter().flat_map(|line| [line, "\n"]));
         Ok(written)
     }
+}
+
+/// Checks that `expect` is the last key of each case: what follows it would be lost by [`Cases::updated`].
+fn expectations_come_last(name: &str, text: &str) -> Result<()> {
+    let mut expected = false;
+    for (number, line) in text.lines().enumerate() {
+        let is_key = line.starts_with(|first: char| first.is_ascii_alphabetic());
+        if line.starts_with("---") {
+            expected = false;
+        } else if is_key && expected {
+            let key = line.split(':').next().unwrap_or(line);
+            bail!("{name}: line {}: {key} follows expect; move expect to the end of its case", number + 1);
+        } else if line.starts_with("expect:") {
+            expected = true;
+        }
+    }
+    Ok(())
 }
 
 /// The folder of the cases of a module, by default: `cases` beside it.

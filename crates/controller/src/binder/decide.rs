@@ -7,7 +7,7 @@ use bindery_core::{
     VolumeTarget,
 };
 use bindery_policy::{Rejections, Unscored};
-use bindery_store::{Fact, NotReserved, Store, facts_of, facts_of_claim};
+use bindery_store::{Fact, NotReserved, Revision, Store, facts_of, facts_of_claim};
 
 use super::Binder;
 use crate::decider::{EngineRun, Reads, Unsound, chosen};
@@ -173,10 +173,15 @@ impl<P: Port> Binder<P> {
         subscriber: &Subscriber,
         request: &Request,
     ) -> Result<(Decision, EngineRun), SyncError> {
+        let since = self.store.revision();
         let (decision, run) = self.decider.decide(engine, request, Reads::Cached).await.map_err(|error| {
             let error = SyncError::from(error);
             match &error {
-                SyncError::Policy { policy, .. } => self.report_policy(request, policy, &error),
+                SyncError::Policy { policy, .. } => {
+                    self.report_policy(request, policy, &error);
+                    // The policy may not apply any more once its namespace or class changes.
+                    self.subscribe(subscriber, since, self.decider.policies.facts(request));
+                }
                 _ => _ = self.metrics.engine_faults.inc(),
             }
             error
@@ -195,10 +200,15 @@ impl<P: Port> Binder<P> {
             let numbers = run.rests.rejected.iter().cloned();
             facts.extend(numbers.map(|(siblings, value)| Fact::Siblings(siblings.into(), value)));
         }
-        if self.intake.turns().subscriptions.subscribe(subscriber.clone(), run.since, facts) {
+        self.subscribe(subscriber, run.since, facts);
+        Ok((decision, run))
+    }
+
+    /// Gives the key a turn when one of the facts changes. Those of its last turn count no more.
+    pub(super) fn subscribe(&self, subscriber: &Subscriber, since: Revision, facts: Vec<Fact>) {
+        if self.intake.turns().subscriptions.subscribe(subscriber.clone(), since, facts) {
             self.intake.enqueue(subscriber.0.clone());
         }
-        Ok((decision, run))
     }
 
     /// Has the guard check a decision, and reserves the volume and the key that it needs.

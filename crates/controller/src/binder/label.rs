@@ -104,7 +104,7 @@ impl<P: Port> Binder<P> {
             Fact::Class(claim.class_or_empty().into()),
         ];
         if is_chosen || !is_needed {
-            self.subscribe_claim(key, Role::Label, since, facts);
+            self.subscribe(&asked.subscriber, since, facts);
             let is_told = is_chosen && self.report_unfit(&claim, &naming);
             return Ok(Labelled { waits: true, is_told, again: None });
         }
@@ -116,7 +116,7 @@ impl<P: Port> Binder<P> {
         facts.extend(offer.facts);
         let volumes = labelled.iter().chain(&offer.volumes);
         facts.extend(volumes.map(|volume| Fact::Volume(Source::Overlay, volume.name.clone())));
-        self.subscribe_claim(key, Role::Label, offer.since, facts);
+        self.subscribe(&asked.subscriber, offer.since, facts);
         let unwanted = |volume: &&Arc<Volume>| !offer.volumes.iter().any(|wanted| wanted.name == volume.name);
         let unwanted: Vec<_> = labelled.iter().filter(unwanted).cloned().collect();
         self.unlabel(key, Some(&claim), &unwanted).await?;
@@ -129,14 +129,6 @@ impl<P: Port> Binder<P> {
 
     fn request_of(&self, claim: &Arc<Claim>) -> Request {
         Request { now: self.port.now(), subject: Subject::SyncClaim(Arc::clone(claim)) }
-    }
-
-    /// Gives the claim a turn when one of the facts changes. Those of its last turn count no more.
-    pub(super) fn subscribe_claim(&self, key: &ClaimKey, role: Role, since: Revision, facts: Vec<Fact>) {
-        let subscriber = (Key::Claim(key.clone()), role);
-        if self.intake.turns().subscriptions.subscribe(subscriber, since, facts) {
-            self.intake.enqueue(Key::Claim(key.clone()));
-        }
     }
 
     /// The volumes among which the scheduler may choose for a claim whose class waits.

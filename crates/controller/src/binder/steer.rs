@@ -147,7 +147,7 @@ impl<P: Port> Binder<P> {
         let mut facts = Vec::from_iter(waiting.map(|_| Fact::ReservedFor(key.clone())));
         let volumes = choice.into_iter().chain(self.repeats.volume(key));
         facts.extend(volumes.map(|volume| Fact::Volume(Source::Overlay, volume)));
-        self.subscribe_claim(key, Role::Sync, since, facts);
+        self.subscribe(&(Key::Claim(key.clone()), Role::Sync), since, facts);
     }
 
     /// Has the engine choose a volume. The error is the end of the turn: there is none.

@@ -111,3 +111,26 @@ async fn each_declared_fact_of_a_claim_wakes_it_when_it_changes() {
         .await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_waits_for_the_labels_of_its_namespace_that_a_policy_reads() {
+    let metadata =
+        Metadata { claim_facts: vec![ClaimFact::NamespaceLabel(ZONE.into())], ..SameZone.metadata().clone() };
+    let double = Double::new();
+    double.add_volume(&in_zone(volume("v"), "b"));
+    double.add_claim(&claim("c"));
+    let binder = binder(&double, DefaultEngine, vec![policy("zone", ZoneOf(metadata))]);
+    double.watch(binder.intake(), Duration::ZERO);
+    run_during(&binder, async {
+        // Then the next try by itself is seconds away.
+        double.until("it waits", || binder.metrics().sync_errors.get() >= 12).await;
+        let message = &double.messages()[0];
+        assert!(message.contains("the labels of namespace ns: it is not known yet"), "{message}");
+        let begin = Instant::now();
+        let labels = Arc::new([(ZONE.into(), "b".into())].into());
+        binder.intake().deliver(Delivery::applied(Object::Namespace("ns".into(), labels)));
+        double.until("c is bound", || bound_to(&binder, "c").as_deref() == Some("v")).await;
+        assert!(begin.elapsed() <= Duration::from_millis(5), "{:?}", begin.elapsed());
+    })
+    .await;
+}

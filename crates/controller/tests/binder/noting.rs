@@ -66,3 +66,16 @@ async fn a_namespace_that_is_made_again_does_not_change_what_was_noted() {
     assert_eq!(sync(&binder, "v").await.result, Ok(()));
     assert_eq!(double.writes(), []);
 }
+
+#[tokio::test]
+async fn a_reclaimer_that_is_not_loaded_keeps_what_it_had_noted() {
+    let broken =
+        ReclaimRule { reclaimer: Err("the file is gone".into()), ..reclaim_rule("keep", keeps_labelled()) };
+    let mut volume = bound("v", "c");
+    annotated(&mut volume, CLAIM_FACTS, r#"{"uid":"uid-c","facts":{"label:keep":"true"}}"#);
+    let double = Double::new();
+    double.add_volume(&volume);
+    double.add_claim(&pair("c", "v", "true"));
+    assert_eq!(sync(&binder(&double, vec![broken]), "v").await.result, Ok(()));
+    assert_eq!(double.writes(), []);
+}
