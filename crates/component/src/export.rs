@@ -15,7 +15,7 @@ pub type Decide = fn(&Request, &mut dyn Cluster) -> Result<Decision, Stop>;
 #[macro_export]
 macro_rules! export_engine {
     ($decide:path) => {
-        #[allow(unsafe_code, unreachable_pub, reason = "the generated exports; nothing written here is either")]
+        #[allow(unsafe_code, unreachable_pub, reason = "the generated exports; nothing else is either")]
         mod exported {
             use $crate::export::{self, Claim, Guest, Lowered, Progress, Timestamp, Volume};
 

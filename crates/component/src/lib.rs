@@ -1,8 +1,8 @@
 //! An engine as a WebAssembly component: types of the contract (`wit/`) to core types, the engine, and back.
 //! Nothing else is here, and nothing outside the contract is imported.
 //!
-//! By its feature `default-engine` the crate is the component of the default engine. Without it, a crate of an
-//! engine of one's own depends on it and calls [`export_engine`]; see `examples/engine-worst-fit`.
+//! By its feature `default-engine` the crate is the component of the default engine. Without it, the crate of
+//! an engine of one's own depends on it and calls [`export_engine`]; see `examples/engine-worst-fit`.
 //!
 //! Natively only the conversions are here, and nothing calls them; `cargo xtask components` makes the
 //! component.

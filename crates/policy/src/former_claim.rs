@@ -83,8 +83,8 @@ impl Chain {
 }
 
 /// What is known of the facts that reclaimers of the volume read. A namespace or class that the cache does
-/// not have any more may be gone before its claims, so what was noted of it stays. So does all of a note while
-/// a reclaimer is not loaded: it is not known what that one reads.
+/// not have any more may be gone before its claims, so what was noted of it stays. So does all of a note
+/// while a reclaimer is not loaded: it is not known what that one reads.
 fn facts(
     chain: &Chain,
     volume: &Volume,

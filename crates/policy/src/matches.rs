@@ -46,8 +46,8 @@ impl Policy {
             .all(|needed| needed.matches(labels.get(&needed.key).map(|label| &**label))))
     }
 
-    /// Whether the facts of the claim that the matcher declares are known. What is not known must not count as
-    /// absent.
+    /// Whether the facts of the claim that the matcher declares are known. What is not known must not count
+    /// as absent.
     pub(crate) fn knows(
         &self,
         metadata: &Metadata,

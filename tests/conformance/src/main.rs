@@ -25,8 +25,8 @@ use clap::{Parser, ValueEnum};
 /// Exit status: 0 if every case passed, 1 if one failed, 2 with a sentence if no case could be judged.
 #[derive(Parser)]
 struct Arguments {
-    /// The engine that decides: `native`, `component`, or the file of an engine of one's own. Of the first two
-    /// the other one decides again from the same answers and must agree.
+    /// The engine that decides: `native`, `component`, or the file of an engine of one's own. Of the first
+    /// two the other one decides again from the same answers and must agree.
     #[arg(long, default_value = "component", value_name = "native|component|FILE")]
     engine: Which,
     /// The default engine as a component.

@@ -63,7 +63,8 @@ fn will_be_bound(planner: &Planner, claim: &Claim) -> Vec<String> {
     }
     vec![
         format!(
-            "Nothing has to change, unless a policy rejects the volume: {binds}. If it stays Pending, {events}"
+            "Nothing has to change, unless a policy rejects the volume: {binds}. If it stays Pending, \
+             {events}"
         ),
         "No policy is asked here: if Bindery serves with policies, name them by --policy.".to_owned(),
     ]
@@ -89,8 +90,8 @@ fn pending(planner: &Planner, claim: &Claim, plan: &ClaimPlan) -> Vec<String> {
         ),
         (Some(name), _) if !name.is_empty() && matches!(planner.store().class(name), Lookup::Absent) => {
             Some(format!(
-                "There is no StorageClass {name} here: create it, or ask for another one. A plan on manifests \
-                 needs it beside them: kubectl get sc {name} -o yaml."
+                "There is no StorageClass {name} here: create it, or ask for another one. A plan on \
+                 manifests needs it beside them: kubectl get sc {name} -o yaml."
             ))
         }
         _ => None,

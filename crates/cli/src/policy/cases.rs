@@ -193,7 +193,7 @@ impl File {
 }
 
 /// Checks that `expect` is the last key of each case: what follows it would be lost by [`Cases::updated`].
-fn expectations_come_last(name: &str, text: &str) -> Result<()> {
+fn expectations_come_last(name: &dyn std::fmt::Display, text: &str) -> Result<()> {
     let mut expected = false;
     for (number, line) in text.lines().enumerate() {
         let is_key = line.starts_with(|first: char| first.is_ascii_alphabetic());

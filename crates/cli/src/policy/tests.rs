@@ -178,6 +178,7 @@ fn a_case_that_cannot_be_read_or_asked_is_told_with_its_place() {
     for (from, to, why) in [
         ("case: a", "cases: a", "the case at line 2: cases: unknown field `cases`"),
         ("here: allowed", "here: maybe", "the case at line 2: expect.volumes.here: unknown variant `maybe`"),
+        ("---", "class: null\n---", "f: line 22: class follows expect; move expect to the end of its case"),
         (
             "storage: 2Gi",
             "storage: 1Mi",

@@ -109,7 +109,7 @@ async fn the_pods_of_a_stateful_set_get_what_policies_prefer_and_allow() {
 }
 
 #[tokio::test]
-async fn in_mode_own_the_pods_of_a_stateful_set_get_what_policies_prefer_and_allow() {
+async fn in_mode_own_a_stateful_set_gets_what_policies_prefer_and_allow() {
     check_stateful_set("own", Manager::WithoutBinder).await;
 }
 

@@ -211,7 +211,7 @@ async fn a_volume_loses_its_label_when_a_sibling_gets_too_many() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_label_that_is_removed_again_and_again_is_put_back_less_and_less_often() {
+async fn labels_that_others_remove_are_put_back_less_and_less_often() {
     let double = Double::new();
     double.add_volume(&local("v", 1));
     double.add_claim(&claim("c"));

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reservation_is_binderys_if_no_other_program_has_written_a_field_of_it() {
+    fn a_reservation_is_binderys_if_no_other_program_has_written_it_too() {
         let entry = |manager: &str, fields: Value| {
             let owned = json!({"f:spec": {"f:claimRef": fields}});
             json!({"manager": manager, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": owned})
