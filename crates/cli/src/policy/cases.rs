@@ -192,7 +192,7 @@ impl File {
     }
 }
 
-/// Checks that `expect` is the last key of each case: what follows it would be lost by [`Cases::updated`].
+/// Checks that `expect` is the last key of each case: what follows it would be lost by [`File::updated`].
 fn expectations_come_last(name: &dyn std::fmt::Display, text: &str) -> Result<()> {
     let mut expected = false;
     for (number, line) in text.lines().enumerate() {
