@@ -2,7 +2,7 @@
 //! Nothing else is here, and nothing outside the contract is imported.
 //!
 //! By its feature `default-engine` the crate is the component of the default engine. Without it, the crate of
-//! an engine of one's own depends on it and calls [`export_engine`]; see `examples/engine-worst-fit`.
+//! an engine of one's own depends on it and calls `export_engine!`; see `examples/engine-worst-fit`.
 //!
 //! Natively only the conversions are here, and nothing calls them; `cargo xtask components` makes the
 //! component.
