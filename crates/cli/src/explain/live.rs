@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, anyhow};
 use bindery_controller::Key;
-use bindery_core::ClaimKey;
+use bindery_core::{ClaimKey, Declared};
 use bindery_kube::ApiClient;
 use bindery_kube::read::{self, ReadError};
 use serde_json::Value;
@@ -14,16 +14,24 @@ use crate::objects::Resource;
 
 /// What explain reads, for the error of a user that may not.
 const RIGHTS: &str = "`bindery explain` gets the claim, the claim that its volume names, and its namespace, \
-                      and lists volumes, classes, and the pods of the namespace";
+                      and lists volumes, classes, and the pods of the namespace; where a policy spreads \
+                      volumes, also its claims";
 
-/// The object of a key, and what its decision rests on; with the namespace if policies read its labels.
-pub(super) async fn read(client: &ApiClient, key: &Key, with_namespace: bool) -> Result<Vec<Manifest>> {
+/// The object of a key, and what its decision rests on; with the namespace and its claims if policies read
+/// labels of namespaces, or count siblings.
+pub(super) async fn read(client: &ApiClient, key: &Key, declared: &Declared) -> Result<Vec<Manifest>> {
     let mut reader = Reader { client, manifests: Vec::new(), claims: BTreeSet::new() };
     match key {
-        Key::Claim(key) => reader.claim(key, with_namespace).await?,
+        Key::Claim(key) => reader.claim(key, declared).await?,
         Key::Volume(name) => {
             let volume = reader.get(Resource::Volume, "", name).await?;
             reader.claim_of(&volume).await?;
+            reader.list(Resource::Class, "").await?;
+            if let Some(namespace) = volume["spec"]["claimRef"]["namespace"].as_str()
+                && declared.namespaces
+            {
+                reader.get_if_there(Resource::Namespace, "", namespace).await?;
+            }
         }
     }
     Ok(reader.manifests)
@@ -44,13 +52,16 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    async fn claim(&mut self, key: &ClaimKey, with_namespace: bool) -> Result<()> {
+    async fn claim(&mut self, key: &ClaimKey, declared: &Declared) -> Result<()> {
         let claim = self.get(Resource::Claim, &key.namespace, &key.name).await?;
         self.claims.insert(key.clone());
         let volumes = self.list(Resource::Volume, "").await?;
         let classes = self.list(Resource::Class, "").await?;
-        if with_namespace {
+        if declared.namespaces {
             self.get(Resource::Namespace, "", &key.namespace).await?;
+        }
+        if !declared.spreads.is_empty() {
+            self.siblings(key).await?;
         }
         let named = |object: &Value, name: &Value| name.is_string() && object["metadata"]["name"] == *name;
         if let Some(volume) = volumes.iter().find(|volume| named(volume, &claim["spec"]["volumeName"])) {
@@ -73,8 +84,24 @@ impl Reader<'_> {
         if !self.claims.insert(ClaimKey::new(namespace, name)) {
             return Ok(());
         }
-        match read::get(self.client, &Resource::Claim.collection(namespace), name).await {
-            Ok(claim) => self.add(Resource::Claim, &claim),
+        self.get_if_there(Resource::Claim, namespace, name).await
+    }
+
+    /// Reads the other claims of a claim's namespace.
+    async fn siblings(&mut self, key: &ClaimKey) -> Result<()> {
+        let claims = read::list(self.client, &Resource::Claim.collection(&key.namespace)).await;
+        for claim in claims.map_err(explained)? {
+            let name = claim["metadata"]["name"].as_str().unwrap_or_default();
+            if self.claims.insert(ClaimKey::new(&key.namespace, name)) {
+                self.add(Resource::Claim, &claim);
+            }
+        }
+        Ok(())
+    }
+
+    async fn get_if_there(&mut self, resource: Resource, namespace: &str, name: &str) -> Result<()> {
+        match read::get(self.client, &resource.collection(namespace), name).await {
+            Ok(object) => self.add(resource, &object),
             Err(ReadError::Absent(_)) => {}
             Err(error) => return Err(explained(error)),
         }

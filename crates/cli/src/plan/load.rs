@@ -86,8 +86,8 @@ pub(crate) fn note_namespaces(objects: &[Object], policies: &Chain) {
     let missing: Vec<_> = used.difference(&given).map(String::as_str).collect();
     if policies.declared().namespaces && !missing.is_empty() {
         eprintln!(
-            "note: policies read labels of namespaces, and these are not among the manifests, so they have \
-             no labels here: {}",
+            "note: policies read labels of namespaces, and these are not given, so they have no labels \
+             here: {}",
             missing.join(", ")
         );
     }

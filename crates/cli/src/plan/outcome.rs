@@ -159,6 +159,10 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
+/// What a plan says of a claim that the policies of its class do not reach.
+const UNREACHED: &str = "the scheduler chooses the volume and knows no policy, so it may take one that is \
+                         rejected; steer the class (docs/managed-clusters.md)";
+
 /// What a planner without policies has decided about each claim.
 pub(crate) fn without_policies(planner: &Planner) -> BTreeMap<ClaimKey, WithoutPolicies> {
     let plans = planner.claims_before().map(|before| (before.key.clone(), claim_plan(planner, before, 0)));
@@ -187,6 +191,11 @@ pub(crate) fn claim_plan(planner: &Planner, before: &Arc<Claim>, nearest: usize)
     let has_volume = matches!(outcome, Outcome::Bound | Outcome::Lost | Outcome::Deleted);
     let (candidates, more_candidates) =
         if has_volume || nearest == 0 { (Vec::new(), 0) } else { candidates(planner, claim, nearest) };
+    let mut messages = if bound { unscored(&decided) } else { messages(planner, claim, &decided) };
+    let is_unreached = outcome == Outcome::WaitsForConsumer && !before.steered;
+    if is_unreached && candidates.iter().any(|candidate| !candidate.policies.is_empty()) {
+        messages.push(UNREACHED.to_owned());
+    }
     ClaimPlan {
         namespace: claim.key.namespace.clone(),
         name: claim.key.name.clone(),
@@ -199,7 +208,7 @@ pub(crate) fn claim_plan(planner: &Planner, before: &Arc<Claim>, nearest: usize)
         capacity: claim.status.capacity.filter(|_| bound).map(|capacity| capacity.to_string()),
         provisioner: provisioner(claim, &decided).filter(|_| outcome == Outcome::Provisioning),
         without_policies: None,
-        messages: if bound { unscored(&decided) } else { messages(planner, claim, &decided) },
+        messages,
         candidates,
         more_candidates,
     }

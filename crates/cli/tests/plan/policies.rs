@@ -295,3 +295,20 @@ fn explain_deletes_a_claim_that_its_reclaimers_have_seen() {
         "policy keep sets the reclaim policy to \"Retain\": its claim had the label bindery.dev/keep: true";
     assert_eq!(explained["afterItsClaim"], kept, "{ended:?}");
 }
+
+#[test]
+fn a_class_that_waits_for_its_first_consumer_is_said_to_know_no_policy() {
+    let home = home();
+    let mode = json!({"volumeBindingMode": "WaitForFirstConsumer"});
+    let class = json::class("late", "kubernetes.io/no-provisioner", mode);
+    let late =
+        |object: Value| json::merged(object, json!({"spec": {"storageClassName": "late"}})).to_string();
+    home.file("volumes/late.yaml", late(volume("late", "1Gi", "b")));
+    home.file("claims.yaml", [class.to_string(), late(claim("c", json!({})))].join("\n---\n"));
+    let plan = ["plan", "-f", "volumes", "-f", "claims.yaml", "--policies", &shipped()];
+    let said = "the scheduler chooses the volume and knows no policy";
+    for (policies, is_said) in [(&[][..], false), (&["--policy", "policies/zone.yaml"], true)] {
+        let ended = home.bindery(&[&plan[..], policies].concat());
+        assert_eq!(ended.stdout.contains(said), is_said, "{ended:?}");
+    }
+}

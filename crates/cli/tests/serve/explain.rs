@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use bindery_cluster::{Cluster, Manager, is_bound_to, is_event, run};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::policies::documents;
+use super::policies::{documents, policy};
 
 /// A folder with the program under the names of a plugin, and what its user gives to kubectl.
 struct User {
@@ -91,6 +91,17 @@ async fn kubectl_explains_claims_and_volumes_by_reads_alone() {
     assert_eq!(explained["claimState"], "bound to default/c", "{explained}");
     let kept = "it is kept with its data until an administrator clears spec.claimRef or deletes it";
     assert_eq!(explained["afterItsClaim"], kept, "{explained}");
+    cluster.create_claim("d", "1Gi").await;
+    let labels = json!({"metadata": {"labels": {"app": "db"}}});
+    for name in ["c", "d"] {
+        let path = format!("/api/v1/namespaces/default/persistentvolumeclaims/{name}");
+        cluster.patch(&path, &labels).await.unwrap();
+    }
+    let spread = documents.path().join("spread.yaml");
+    let spec = json!({"module": "builtin:spread", "settings": {"atMost": 1}});
+    std::fs::write(&spread, policy("MatchPolicy", "spread", &spec)).unwrap();
+    let explained = user.explains(&["pvc", "d", "--policy", spread.to_str().unwrap()]).unwrap();
+    assert!(explained.contains("policy spread rejects it"), "a sibling has a volume: {explained}");
     let requests = proxy.take_requests();
     assert!(!requests.is_empty() && requests.iter().all(|request| !request.is_write()), "{requests:?}");
 
