@@ -1,6 +1,6 @@
 //! The objects of a case, as Bindery reads them from a cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -36,6 +36,7 @@ impl Shown {
                 bail!("{} has no amount of storage", Title(object));
             }
         }
+        names_agree(case)?;
         let claim = readable(&case.claim, decode::claim(&case.claim, &declared))?;
         let class = class(case, &declared)?;
         let volumes: Vec<_> = case
@@ -53,6 +54,27 @@ impl Shown {
         let counted = metadata.spread.as_ref().map(&siblings);
         let around = Surroundings { namespace: namespace(case), class, siblings: &siblings };
         Ok(Self { claim: claim_view(metadata, &claim, &around), volumes, counted })
+    }
+}
+
+/// Checks that the objects of a case, as far as they have names, can be those of one claim.
+fn names_agree(case: &Case) -> Result<()> {
+    let name = |object: &Value| object["metadata"]["name"].as_str().map(str::to_owned);
+    let claim = &case.claim;
+    if let (Some(of), Some(namespace)) = (claim["metadata"]["namespace"].as_str(), name(&case.namespace))
+        && of != namespace
+    {
+        bail!("the claim is in namespace {of}, and the namespace is {namespace}; give both the same name");
+    }
+    if let (Some(of), Some(class)) = (claim["spec"]["storageClassName"].as_str(), name(&case.class))
+        && of != class
+    {
+        bail!("the claim asks for class {of}, and the class is {class}; give both the same name");
+    }
+    let mut names = BTreeSet::new();
+    match case.volumes.iter().filter_map(name).find(|name| !names.insert(name.clone())) {
+        Some(twice) => bail!("there are two volumes of name {twice}; rename one"),
+        None => Ok(()),
     }
 }
 

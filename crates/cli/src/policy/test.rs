@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use bindery_policy::{Metadata, SettingsSchema};
 
 use super::cases::{self, Answer, Case, File, Verdict};
@@ -42,6 +42,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     };
     let policy = arguments.module.load()?;
     let report = Report::new(Tested::from(&policy), &files)?;
+    if arguments.update && report.is_incomplete {
+        output::print(&report.text)?;
+        bail!("--update has written nothing: first correct the cases that end with an error");
+    }
     if arguments.update {
         for (file, answers) in files.iter().zip(&report.answers) {
             fs::write(&file.path, file.updated(answers)?)
@@ -56,20 +60,27 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 pub(super) struct Report {
     pub(super) text: String,
     pub(super) failed: usize,
+    /// Whether a case has ended with an error, and so without an answer.
+    pub(super) is_incomplete: bool,
     /// What the policy said, case by case of each file.
     pub(super) answers: Vec<Vec<Answer>>,
 }
 
 impl Report {
     pub(super) fn new(policy: Tested<'_>, files: &[File]) -> Result<Self> {
-        let mut report = Self { text: String::new(), failed: 0, answers: Vec::new() };
-        let mut reached = Reached::default();
+        let (text, answers) = (String::new(), Vec::new());
+        let mut report = Self { text, failed: 0, is_incomplete: false, answers };
+        let (mut reached, mut count) = (Reached::default(), 0);
         for file in files {
             let mut answers = Vec::new();
             for (line, case) in &file.cases {
                 let place = format!("{}:{line}: {}", file.path.display(), case.title);
-                let answer = policy.answer(case).with_context(|| place.clone())?;
-                let differences = differences(case.expect.as_ref(), &answer);
+                count += 1;
+                let answer = policy.answer(case);
+                let differences = match &answer {
+                    Ok(answer) => differences(case.expect.as_ref(), answer),
+                    Err(error) => vec![format!("{error:#}")],
+                };
                 writeln!(
                     report.text,
                     "{} {place}",
@@ -79,12 +90,16 @@ impl Report {
                     writeln!(report.text, "         {difference}")?;
                 }
                 report.failed += usize::from(!differences.is_empty());
-                reached.add(case, &answer);
-                answers.push(answer);
+                match answer {
+                    Ok(answer) => {
+                        reached.add(case, &answer);
+                        answers.push(answer);
+                    }
+                    Err(_) => report.is_incomplete = true,
+                }
             }
             report.answers.push(answers);
         }
-        let count: usize = report.answers.iter().map(Vec::len).sum();
         report.text += &reached.missing(policy.metadata())?;
         writeln!(report.text, "{} of {count} cases passed", count - report.failed)?;
         Ok(report)

@@ -152,8 +152,11 @@ fn a_policy_that_breaks_the_contract_is_told_with_the_case() {
         ),
     ];
     for (judge, why) in judges {
-        let error = format!("{:#}", report(&SameZone::new(judge), ZONES).err().unwrap());
-        assert!(error.starts_with("f:2: a claim with a zone") && error.contains(why), "{error}");
+        let report = report(&SameZone::new(judge), ZONES).unwrap();
+        let told = "failed f:2: a claim with a zone gets the smallest volume of it\n         ";
+        assert!(report.text.starts_with(told) && report.text.contains(why), "{}", report.text);
+        // The other case is told too, and nothing is to be written.
+        assert!(report.is_incomplete && report.text.contains("1 of 2 cases passed"), "{}", report.text);
     }
 }
 
@@ -179,10 +182,12 @@ fn a_case_that_cannot_be_read_or_asked_is_told_with_its_place() {
         ("case: a", "cases: a", "the case at line 2: cases: unknown field `cases`"),
         ("here: allowed", "here: maybe", "the case at line 2: expect.volumes.here: unknown variant `maybe`"),
         ("---", "class: null\n---", "f: line 22: class follows expect; move expect to the end of its case"),
+        ("storage: 2Gi", "storage: 1Mi", "object \"here\" is smaller than the claim requests"),
+        ("name: here-too", "name: here", "there are two volumes of name here"),
         (
-            "storage: 2Gi",
-            "storage: 1Mi",
-            "f:2: a claim with a zone gets the smallest volume of it: object \"here\" is smaller",
+            "volumes:\n- ",
+            "namespace: {metadata: {name: b}}\nvolumes:\n- ",
+            "the claim is in namespace a, and the namespace is b",
         ),
         (
             "{storage: 1Gi}}}\nvolumes",
@@ -190,11 +195,11 @@ fn a_case_that_cannot_be_read_or_asked_is_told_with_its_place() {
             "PersistentVolumeClaim \"data\" has no amount of storage",
         ),
     ] {
-        let text = ZONES.replace(from, to);
-        let failed = File::parse(PathBuf::from("f"), text)
-            .and_then(|file| Report::new(Tested::Matcher(&SameZone::allowing()), &[file]).map(|_| ()));
-        let error = format!("{:#}", failed.unwrap_err());
-        assert!(error.contains(why), "{error}");
+        let text = ZONES.replace(from, to).replace("name: data,", "name: data, namespace: a,");
+        let told = File::parse(PathBuf::from("f"), text)
+            .and_then(|file| Report::new(Tested::Matcher(&SameZone::allowing()), &[file]))
+            .map_or_else(|error| format!("{error:#}"), |report| report.text);
+        assert!(told.contains(why), "{told}");
     }
     assert!(cases::read(&[PathBuf::from("/nowhere")]).is_err());
 }
