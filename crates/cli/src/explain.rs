@@ -166,7 +166,7 @@ impl Arguments {
         }
         let (client, namespace) = self.cluster().await?;
         let key = key(self.namespace.as_deref().unwrap_or(&namespace));
-        let manifests = live::read(&client, &key, policies.declared()).await?;
+        let manifests = live::read(&client, &key, &policies.declared()).await?;
         Ok((key, manifests))
     }
 }

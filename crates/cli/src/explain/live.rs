@@ -92,7 +92,7 @@ impl Reader<'_> {
         let claims = read::list(self.client, &Resource::Claim.collection(&key.namespace)).await;
         for claim in claims.map_err(explained)? {
             let name = claim["metadata"]["name"].as_str().unwrap_or_default();
-            if self.claims.insert(ClaimKey::new(&key.namespace, name)) {
+            if self.claims.insert(ClaimKey::new(&*key.namespace, name)) {
                 self.add(Resource::Claim, &claim);
             }
         }

@@ -192,7 +192,7 @@ fn a_case_that_cannot_be_read_or_asked_is_told_with_its_place() {
         (
             "{storage: 1Gi}}}\nvolumes",
             "{}}}\nvolumes",
-            "PersistentVolumeClaim \"data\" has no amount of storage",
+            "PersistentVolumeClaim \"a/data\" has no amount of storage",
         ),
     ] {
         let text = ZONES.replace(from, to).replace("name: data,", "name: data, namespace: a,");

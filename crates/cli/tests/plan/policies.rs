@@ -269,8 +269,8 @@ fn a_namespace_whose_labels_are_not_given_is_named() {
     let plan = ["plan", "-f", "claim.yaml", "--policy", "tenants.yaml", "--policies", &shipped()];
     let ended = home.bindery(&plan);
     assert_eq!(ended.status, 0, "{ended:?}");
-    let note = "note: policies read labels of namespaces, and these are not among the manifests, so they \
-                have no labels here: default\n";
+    let note = "note: policies read labels of namespaces, and these are not given, so they have no labels \
+                here: default\n";
     assert_eq!(ended.stderr, note);
 }
 

@@ -136,14 +136,9 @@ async fn check_scope(api: &Cluster) {
 async fn check_names(api: &Cluster) {
     let mut generated = local("");
     generated["metadata"] = json!({"namespace": "shop", "generateName": "g-"});
-    let source = json!({"kind": "PersistentVolumeClaim", "name": "s"});
-    let filled = claim("shop", "filled", json!({"storageClassName": "local", "dataSource": source}));
-    for (object, expected) in [
-        (generated, false),
-        (filled, false),
-        (local(&"a".repeat(230)), true),
-        (local(&"a".repeat(231)), false),
-    ] {
+    for (object, expected) in
+        [(generated, false), (local(&"a".repeat(230)), true), (local(&"a".repeat(231)), false)]
+    {
         let created = api.create(&object, "dryRun=All").await.unwrap();
         assert!(created["metadata"]["name"].as_str().is_some_and(|name| !name.is_empty()));
         assert_eq!(is_steered(&created), expected, "{created}");
@@ -171,6 +166,11 @@ fn check_large_selector(operator: &Operator) {
 /// Its author is told, and the API server counts it. Policies run in no fixed order, so another one that
 /// drops the requirement would not always come last.
 async fn check_unsteered(api: &Cluster) {
+    let source = json!({"kind": "PersistentVolumeClaim", "name": "s"});
+    let filled = claim("shop", "filled", json!({"storageClassName": "local", "dataSource": source}));
+    let output = api.kubectl(&["create", "--dry-run=server", "--filename=-"], &filled.to_string());
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("Bindery does not steer this claim"), "{told}");
     api.kubectl(&["delete", "mutatingadmissionpolicybindings", "--all"], "");
     until("nothing adds the requirement", async || {
         let created = api.create(&local("plain"), "dryRun=All").await?;
