@@ -8,7 +8,7 @@ use bindery_cluster::{Cluster, Manager, is_bound_to, is_event, run};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::policies::{documents, policy};
+use super::policies::{self, documents};
 
 /// A folder with the program under the names of a plugin, and what its user gives to kubectl.
 struct User {
@@ -99,7 +99,7 @@ async fn kubectl_explains_claims_and_volumes_by_reads_alone() {
     }
     let spread = documents.path().join("spread.yaml");
     let spec = json!({"module": "builtin:spread", "settings": {"atMost": 1}});
-    std::fs::write(&spread, policy("MatchPolicy", "spread", &spec)).unwrap();
+    std::fs::write(&spread, policies::policy("MatchPolicy", "spread", &spec)).unwrap();
     let explained = user.explains(&["pvc", "d", "--policy", spread.to_str().unwrap()]).unwrap();
     assert!(explained.contains("policy spread rejects it"), "a sibling has a volume: {explained}");
     let requests = proxy.take_requests();
