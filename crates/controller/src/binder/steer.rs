@@ -87,7 +87,7 @@ impl<P: Port> Binder<P> {
             let known = Known { claim, naming: &naming, chosen: chosen.as_deref(), kept: &found.kept };
             let step = next(&known);
             if !matches!(step, Next::Touch(_)) {
-                self.touches.forget(key, claim.is_some_and(|claim| claim.volume_name.is_some()));
+                self.touches.forget(key, claim.is_some_and(|claim| is_being_bound(claim, &naming)));
             }
             let wait = self.wait_before(&step, claim);
             if wait.is_some() || matches!(step, Next::Rest | Next::Touch(_)) {
@@ -267,6 +267,12 @@ impl<P: Port> Binder<P> {
             | SteerWrite::Unlabel { .. } => {}
         }
     }
+}
+
+/// Whether upstream binds a claim: it writes the volume first, and then the claim.
+fn is_being_bound(claim: &Claim, naming: &[Arc<Volume>]) -> bool {
+    let uid = |volume: &Arc<Volume>| volume.claim_ref.as_ref().and_then(|claim_ref| claim_ref.uid.clone());
+    claim.volume_name.is_some() || naming.iter().any(|volume| uid(volume).as_ref() == Some(&claim.uid))
 }
 
 /// The claims that a reserved volume concerns: those that its claimRef and Bindery's annotation name.
