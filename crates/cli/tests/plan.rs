@@ -392,19 +392,3 @@ fn a_folder_without_manifests_stands_for_its_subfolders() {
     assert!(ended.stdout.contains("default/notes "), "{}", ended.stdout);
     assert!(ended.stdout.contains("default/cache "), "{}", ended.stdout);
 }
-
-#[test]
-fn objects_that_no_decision_depends_on_are_ignored_with_a_note() {
-    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}});
-    let manifests = list(&[service.clone(), service, claim("c", json!({}))]).to_string();
-    let ended = Home::new().bindery_with(&["plan", "-f", "-"], &manifests);
-    assert_eq!(ended.status, 0);
-    assert_eq!(ended.stderr, "note: 2 x v1 Service left out: no volume or claim depends on it\n");
-    let ended = Home::new().bindery_with(&["plan", "-f", "-"], "");
-    assert_eq!(ended.status, 2);
-    assert!(ended.stderr.contains("no object that a plan could use"), "{}", ended.stderr);
-    assert_eq!(
-        table(&volume("v", json!({})).to_string()),
-        "There are no claims, and no volumes to reclaim.\n"
-    );
-}

@@ -1,4 +1,4 @@
-//! Unusable manifests and engines, and the compiled engine that is kept.
+//! Unusable and needless manifests, unusable engines, and the compiled engine that is kept.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use serde_json::json;
 
 use super::support::{Home, ended, engine, list, root};
-use super::{claim, volume};
+use super::{claim, table, volume};
 
 /// Each is refused with one sentence and status 2; nothing is printed or written.
 #[test]
@@ -170,4 +170,20 @@ fn the_engine_of_the_guide_gives_a_claim_the_largest_volume() {
         let plan: serde_json::Value = serde_json::from_str(&ended.stdout).expect("a plan is JSON");
         assert_eq!(plan["claims"][0]["volume"], volume, "{engine}");
     }
+}
+
+#[test]
+fn objects_that_no_decision_depends_on_are_ignored_with_a_note() {
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}});
+    let manifests = list(&[service.clone(), service, claim("c", json!({}))]).to_string();
+    let ended = Home::new().bindery_with(&["plan", "-f", "-"], &manifests);
+    assert_eq!(ended.status, 0);
+    assert_eq!(ended.stderr, "note: 2 x v1 Service left out: no volume or claim depends on it\n");
+    let ended = Home::new().bindery_with(&["plan", "-f", "-"], "");
+    assert_eq!(ended.status, 2);
+    assert!(ended.stderr.contains("no object that a plan could use"), "{}", ended.stderr);
+    assert_eq!(
+        table(&volume("v", json!({})).to_string()),
+        "There are no claims, and no volumes to reclaim.\n"
+    );
 }

@@ -57,7 +57,6 @@ impl<P: Port> Binder<P> {
         synced.enqueue.extend(enqueue);
         match labelled {
             Ok(Labelled { again, is_told, .. }) => {
-                let soonest = |a: Option<_>, b: Option<_>| a.into_iter().chain(b).min();
                 synced.requeue_after = soonest(synced.requeue_after, again);
                 let refresh_after = is_told.then_some(self.settings.event_refresh);
                 synced.refresh_after = soonest(synced.refresh_after, refresh_after);
@@ -78,16 +77,20 @@ impl<P: Port> Binder<P> {
     /// Puts the label of a claim whose class waits on the volumes that it may get once a pod needs it, and
     /// removes it from others.
     async fn label(&self, key: &ClaimKey) -> Result<Labelled, SyncError> {
-        let subscriber = (Key::Claim(key.clone()), Role::Label);
-        let asked = Asked { intake: &self.intake, subscriber };
         let since = self.store.revision();
         let claim = match self.store.claim(Source::Overlay, key) {
-            Lookup::Found(claim) => Some(claim).filter(|claim| claim.waits_steered()),
+            Lookup::Found(claim) => Some(claim),
             Lookup::Unreadable(_) => return Ok(Labelled { waits: true, ..Labelled::default() }),
             Lookup::Absent | Lookup::Failed(_) => None,
         };
         let labelled = self.store.volumes_labelled(key);
-        let Some(claim) = claim.filter(|claim| self.store.waits_for_consumer(claim)) else {
+        // Most claims of mode own.
+        if labelled.is_empty() && claim.as_ref().is_some_and(|claim| !claim.steered) {
+            return Ok(Labelled::default());
+        }
+        let subscriber = (Key::Claim(key.clone()), Role::Label);
+        let asked = Asked { intake: &self.intake, subscriber };
+        let Some(claim) = claim.filter(|claim| self.waits_for_scheduler(claim)) else {
             self.intake.turns().subscriptions.unsubscribe(&asked.subscriber);
             let again = self.unlabel(key, None, &labelled).await?;
             return Ok(Labelled { again, ..Labelled::default() });
@@ -127,6 +130,11 @@ impl<P: Port> Binder<P> {
         Ok(Labelled { waits: true, is_told: offer.rejections.is_some(), again })
     }
 
+    /// Whether the scheduler chooses the volume of a claim among those with its label.
+    fn waits_for_scheduler(&self, claim: &Claim) -> bool {
+        claim.waits_steered() && self.store.waits_for_consumer(claim)
+    }
+
     fn request_of(&self, claim: &Arc<Claim>) -> Request {
         Request { now: self.port.now(), subject: Subject::SyncClaim(Arc::clone(claim)) }
     }
@@ -153,27 +161,26 @@ impl<P: Port> Binder<P> {
         for key in of_pods.into_iter().filter(|key| *key != claim.key) {
             facts.push(Fact::Claim(Source::Overlay, key.clone()));
             if let Lookup::Found(other) = self.store.claim(Source::Overlay, &key)
-                && other.waits_steered()
-                && self.store.waits_for_consumer(&other)
+                && self.waits_for_scheduler(&other)
             {
                 claims.push(other);
             }
         }
         // All of them get the same answer.
         claims.sort_by(|a, b| a.key.cmp(&b.key));
-        let (mut candidates, mut volumes, mut rejections) = (Vec::new(), Vec::new(), None);
-        for other in &claims {
+        let (mut candidates, mut own) = (Vec::new(), (0, AllowedVolumes::default()));
+        for (place, other) in claims.iter().enumerate() {
             let (allowed, seen) = self.candidates(other, &mut facts).await?;
             since = since.min(seen);
             candidates.push(allowed.volumes.iter().map(candidate).collect::<Vec<_>>());
             if other.key == claim.key {
-                rejections = allowed.rejections;
-                volumes = allowed.volumes.into_iter().map(|(volume, _)| volume).collect();
+                own = (place, allowed);
             }
         }
-        let place = claims.iter().position(|other| other.key == claim.key).unwrap_or_default();
+        let (place, AllowedVolumes { volumes, rejections, .. }) = own;
         let chosen = labels(&candidates).swap_remove(place);
-        volumes.retain(|volume| chosen.contains(&volume.name));
+        let volumes = volumes.into_iter().map(|(volume, _)| volume);
+        let volumes = volumes.filter(|volume| chosen.contains(&volume.name)).collect();
         Ok(Offer { volumes, rejections, since, facts })
     }
 
@@ -204,8 +211,8 @@ impl<P: Port> Binder<P> {
     }
 
     /// Removes the label of a claim from volumes, except where `bindery steer release` or a person put it.
-    /// Returns when to try again where others put it back again and again for a claim that does not wait. Of
-    /// one that waits it is removed at once: a policy may have come to reject the volume.
+    /// Returns when to try again where others put it back again and again for a claim that does not wait.
+    /// While the claim waits, its label is removed at once: a policy may have come to reject the volume.
     async fn unlabel(
         &self,
         key: &ClaimKey,
@@ -220,7 +227,7 @@ impl<P: Port> Binder<P> {
             }
             let removal = Repeated::Unlabel(key.clone(), volume.name.clone());
             if let Some(left) = self.repeats.due(&removal).filter(|_| claim.is_none()) {
-                again = again.into_iter().chain([left]).min();
+                again = soonest(again, Some(left));
                 continue;
             }
             self.checked(&SteerWrite::Unlabel { volume: volume.target(), claim: key.clone() }).await?;
@@ -242,7 +249,7 @@ impl<P: Port> Binder<P> {
                 if left >= LONG {
                     self.report_unlabelled(claim, &volume.name);
                 }
-                again = again.into_iter().chain([left]).min();
+                again = soonest(again, Some(left));
                 continue;
             }
             let write = SteerWrite::Label { volume: volume.target(), reservation: Reservation::of(claim) };
@@ -251,6 +258,10 @@ impl<P: Port> Binder<P> {
         }
         Ok(again)
     }
+}
+
+fn soonest(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
+    a.into_iter().chain(b).min()
 }
 
 /// The value of a claim's label on a volume.

@@ -23,17 +23,22 @@ pub(super) const PAUSE: Duration = Duration::from_secs(5 * 60);
 /// a second at first, then twice as long each time, until [`PAUSE`]. Two replicas that both lead for a while
 /// may undo each other's choices and labels until their caches agree.
 const WRITES_MAX: u32 = 5;
-/// A pause of which the user is told.
+/// The user is told of a pause of this length or more.
 pub(super) const LONG: Duration = Duration::from_secs(60);
-/// Writes of which it is known when they were made last. More than that only while so many are made within
-/// [`PAUSE`].
-const WRITES_KEPT: usize = 4_096;
 
-/// How often volumes were reserved for claims that still wait, and labelled.
+/// How often volumes were reserved for claims that still wait, and how often other writes were made.
 #[derive(Default)]
 pub(super) struct Repeats {
     reservations: Mutex<HashMap<ClaimKey, Repeat>>,
-    writes: Mutex<HashMap<Repeated, Writes>>,
+    writes: Mutex<AllWrites>,
+}
+
+/// Writes of the last [`PAUSE`], and some before.
+#[derive(Default)]
+struct AllWrites {
+    made: HashMap<Repeated, Writes>,
+    /// When older writes were last removed.
+    pruned: Option<Instant>,
 }
 
 /// A write that may be repeated.
@@ -104,19 +109,19 @@ impl Repeats {
     /// How long it is until a write may be made again; `None` if it may be now.
     pub(super) fn due(&self, write: &Repeated) -> Option<Duration> {
         let writes = self.writes.lock();
-        let made = writes.get(write).filter(|made| made.last.elapsed() < PAUSE)?;
+        let made = writes.made.get(write).filter(|made| made.last.elapsed() < PAUSE)?;
         let left = made.pause().saturating_sub(made.last.elapsed());
         (!left.is_zero()).then_some(left)
     }
 
     /// A write was made.
     pub(super) fn made(&self, write: Repeated) {
-        let mut writes = self.writes.lock();
-        if writes.len() >= WRITES_KEPT {
-            writes.retain(|_, made| made.last.elapsed() < PAUSE);
+        let (mut writes, now) = (self.writes.lock(), Instant::now());
+        if *writes.pruned.get_or_insert(now) + PAUSE <= now {
+            writes.made.retain(|_, made| made.last.elapsed() < PAUSE);
+            writes.pruned = Some(now);
         }
-        let now = Instant::now();
-        let made = writes.entry(write).or_insert(Writes { last: now, count: 0 });
+        let made = writes.made.entry(write).or_insert(Writes { last: now, count: 0 });
         let count = if made.last.elapsed() < PAUSE { made.count } else { 0 };
         *made = Writes { last: now, count: count + 1 };
     }
@@ -126,7 +131,8 @@ impl Repeats {
         let is_paused =
             |(_, writes): &(&Repeated, &Writes)| writes.pause() >= LONG && writes.last.elapsed() < PAUSE;
         let writes = self.writes.lock();
-        let paused: BTreeSet<_> = writes.iter().filter(is_paused).map(|(write, _)| write.claim()).collect();
+        let paused: BTreeSet<_> =
+            writes.made.iter().filter(is_paused).map(|(write, _)| write.claim()).collect();
         let reservations = self.reservations.lock();
         paused.len() + reservations.values().filter(|repeat| repeat.pause.is_some()).count()
     }
@@ -139,7 +145,7 @@ impl Repeats {
     /// This replica leads no more.
     pub(super) fn clear(&self) {
         self.reservations.lock().clear();
-        self.writes.lock().clear();
+        *self.writes.lock() = AllWrites::default();
     }
 }
 

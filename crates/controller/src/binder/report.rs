@@ -177,8 +177,8 @@ impl<P: Port> Binder<P> {
             return false;
         }
         let message = format!(
-            "spec.claimRef of volume {} names it, so Bindery reserves no other, and upstream's binder cannot \
-             bind it: {}. Remove the claimRef",
+            "spec.claimRef of volume {} names it, so it gets no other, and it cannot be bound to that one: \
+             {}. Remove the claimRef",
             volume.name,
             why.join("; ")
         );

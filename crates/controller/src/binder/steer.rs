@@ -52,7 +52,7 @@ impl<P: Port> Binder<P> {
         self.touches.overdue()
     }
 
-    /// How many claims get no reservation for a while because others were removed, in mode steer.
+    /// How many claims get no reservation, choice or label for a while because others were undone.
     pub fn claims_paused(&self) -> usize {
         self.repeats.paused()
     }
@@ -271,8 +271,8 @@ impl<P: Port> Binder<P> {
 
 /// Whether upstream binds a claim: it writes the volume first, and then the claim.
 fn is_being_bound(claim: &Claim, naming: &[Arc<Volume>]) -> bool {
-    let uid = |volume: &Arc<Volume>| volume.claim_ref.as_ref().and_then(|claim_ref| claim_ref.uid.clone());
-    claim.volume_name.is_some() || naming.iter().any(|volume| uid(volume).as_ref() == Some(&claim.uid))
+    let mut uids = naming.iter().filter_map(|volume| volume.claim_ref.as_ref()?.uid.as_ref());
+    claim.volume_name.is_some() || uids.any(|uid| *uid == claim.uid)
 }
 
 /// The claims that a reserved volume concerns: those that its claimRef and Bindery's annotation name.

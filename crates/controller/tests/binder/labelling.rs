@@ -60,6 +60,14 @@ fn labelled(double: &Double, name: &str) -> BTreeSet<String> {
     objects.volumes.values().filter(has_label).map(|volume| volume.name.to_string()).collect()
 }
 
+/// Takes a volume for a claim, as the scheduler does.
+fn take(double: &Double, volume: &str, claim: &str) {
+    let uid = Some(double.claim(claim).uid);
+    let claim_ref = Some(ClaimRef { namespace: "ns".into(), name: claim.into(), uid });
+    let taken = Volume { claim_ref, ..double.volume(volume) };
+    double.change(|objects| objects.put_volume(taken));
+}
+
 fn names(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
@@ -160,10 +168,7 @@ async fn in_mode_own_a_labelled_volume_that_the_scheduler_takes_is_bound() {
     run_during(&binder, async {
         use_claims(&binder, &["c"]);
         double.until("volumes are labelled", || labelled(&double, "c") == names(&["v"])).await;
-        let claim_ref =
-            Some(ClaimRef { namespace: "ns".into(), name: "c".into(), uid: Some(double.claim("c").uid) });
-        let taken = Volume { claim_ref, ..double.volume("v") };
-        double.change(|objects| objects.put_volume(taken));
+        take(&double, "v", "c");
         let is_done =
             || double.claim("c").status.phase == ClaimPhase::Bound && labelled(&double, "c").is_empty();
         double.until("the claim is bound, and no volume is labelled", is_done).await;
@@ -202,9 +207,7 @@ async fn a_volume_loses_its_label_when_a_sibling_gets_too_many() {
     run_during(&binder, async {
         use_claims(&binder, &["c"]);
         double.until("it is offered v", || labelled(&double, "c") == names(&["v"])).await;
-        let claim_ref = ClaimRef { namespace: "ns".into(), name: "d".into(), uid: Some("uid-d".into()) };
-        let taken = Volume { claim_ref: Some(claim_ref), ..double.volume("w") };
-        double.change(|objects| objects.put_volume(taken));
+        take(&double, "w", "d");
         double.until("none is offered", || labelled(&double, "c").is_empty()).await;
     })
     .await;
