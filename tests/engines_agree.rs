@@ -67,7 +67,7 @@ fn decide(
 /// Checks that a component asks and decides as the native engine does on the cluster that the component sees.
 fn check(bytes: &[u8], seen: for<'a> fn(&'a mut dyn Cluster) -> Box<dyn Cluster + 'a>) {
     let host = Host::new(&Options::default()).expect("a host");
-    let component = host.load(bytes, Limits::default().unhurried()).expect("it is an engine");
+    let component = host.load(bytes, Limits::default()).expect("it is an engine");
     let mut decided = 0;
     for seed in 0..REQUESTS {
         let (expected, asked) = decide(&DefaultEngine, seed, seen);

@@ -169,7 +169,7 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let host = Host::new(&Options { concurrency: 2, ..Options::default() }).unwrap();
-        let default_engine = host.load(&component::default_engine(), Limits::default().unhurried()).unwrap();
+        let default_engine = host.load(&component::default_engine(), Limits::default()).unwrap();
         let expected = default_engine.decide_with_stats(&request(), &mut Limited::new());
         assert!(expected.0.is_ok(), "{expected:?}");
         Self { host, default_engine, expected }
@@ -186,14 +186,12 @@ impl Bench {
 fn every_hostile_engine_is_stopped_and_the_next_decision_is_unaffected() {
     let bench = Bench::new();
     for (name, expected) in STOPPED {
-        let engine = bench
-            .host
-            .load(&built(name), Limits::default().unhurried())
-            .unwrap_or_else(|e| panic!("{name}: {e}"));
+        let engine =
+            bench.host.load(&built(name), Limits::default()).unwrap_or_else(|e| panic!("{name}: {e}"));
         let (first, stats) = engine.decide_with_stats(&request(), &mut Limited::new());
         let fault = first.expect_err(name);
         assert!(expected(&fault), "{name}: {fault:?}");
-        assert!(stats.fuel <= Limits::default().unhurried().fuel, "{name}: {stats:?}");
+        assert!(stats.fuel <= Limits::default().fuel, "{name}: {stats:?}");
         bench.check(name);
         // The first decision leaves no state: the second ends in the same way, at the same instruction.
         assert_eq!(engine.decide_with_stats(&request(), &mut Limited::new()), (Err(fault), stats), "{name}");
@@ -203,7 +201,7 @@ fn every_hostile_engine_is_stopped_and_the_next_decision_is_unaffected() {
 #[test]
 fn every_broken_component_is_refused_with_the_reason() {
     let bench = Bench::new();
-    let refusal = |name: &str, bytes: &[u8]| match bench.host.load(bytes, Limits::default().unhurried()) {
+    let refusal = |name: &str, bytes: &[u8]| match bench.host.load(bytes, Limits::default()) {
         Ok(_) => panic!("{name} was loaded"),
         Err(error) => {
             bench.check(name);
@@ -223,7 +221,7 @@ fn every_broken_component_is_refused_with_the_reason() {
         let error = refusal(name, bytes);
         assert!(expected(&error), "{name}: {error:?}");
     }
-    let missing = bench.host.load_file("/nonexistent/engine.wasm", Limits::default().unhurried());
+    let missing = bench.host.load_file("/nonexistent/engine.wasm", Limits::default());
     assert!(matches!(missing, Err(LoadError::Read { .. })));
 }
 
@@ -242,14 +240,14 @@ fn every_component_of_the_folder_is_listed() {
 #[test]
 fn the_skeleton_itself_decides() {
     let bench = Bench::new();
-    let engine = bench.host.load(&built("well-behaved"), Limits::default().unhurried()).unwrap();
+    let engine = bench.host.load(&built("well-behaved"), Limits::default()).unwrap();
     assert_eq!(engine.decide(&request(), &mut Limited::new()), Ok(Decision::done()));
 }
 
 #[test]
 fn recursion_on_a_small_stack_ends_the_decision_and_not_the_process() {
     let bench = Arc::new(Bench::new());
-    let engine = bench.host.load(&built("recurses"), Limits::default().unhurried()).unwrap();
+    let engine = bench.host.load(&built("recurses"), Limits::default()).unwrap();
     let thread = std::thread::Builder::new().stack_size(128 << 10);
     let handle = thread.spawn(move || engine.decide(&request(), &mut Limited::new())).unwrap();
     let fault = handle.join().unwrap().expect_err("it recurses");
@@ -266,7 +264,7 @@ fn the_caller_gets_the_stop_of_the_cluster() {
         }
     }
     let bench = Bench::new();
-    let engine = bench.host.load(&built("asks-for-ever"), Limits::default().unhurried()).unwrap();
+    let engine = bench.host.load(&built("asks-for-ever"), Limits::default()).unwrap();
     let (decision, stats) = engine.decide_with_stats(&request(), &mut Stopping);
     assert_eq!(decision, Err(EngineFault::Stopped(Stop::LiveRead(Question::DynamicProvisioning))));
     assert_eq!(stats.questions, 1);

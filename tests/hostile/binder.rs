@@ -38,7 +38,7 @@ fn binder(engine: Arc<dyn Engine>) -> (Binder<InMemoryApi>, InMemoryApi) {
 #[tokio::test]
 async fn a_binder_with_a_hostile_engine_writes_nothing() {
     let host = Host::new(&Options { concurrency: 2, ..Options::default() }).unwrap();
-    let load = |bytes: &[u8]| Arc::new(host.load(bytes, Limits::default().unhurried()).unwrap());
+    let load = |bytes: &[u8]| Arc::new(host.load(bytes, Limits::default()).unwrap());
     let key = Key::Claim(claim().key);
     for (name, expected) in STOPPED {
         let (binder, api) = binder(load(&built(name)));

@@ -74,7 +74,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let (resource, name) = resource_and_name(&arguments.object)?;
     let decider = Decider {
-        engine: arguments.engine.load(Limits::default().unhurried())?,
+        engine: arguments.engine.load(Limits::default())?,
         engine_name: arguments.engine.name(),
         policies: arguments.policies.load(arguments.engine.cache(), Purpose::Show)?,
     };

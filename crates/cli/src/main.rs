@@ -110,7 +110,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Serve(arguments) => serve::run(&arguments),
+        Command::Serve(arguments) => serve::run(*arguments),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Policy(arguments) => policy::run(&arguments),

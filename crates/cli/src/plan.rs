@@ -58,7 +58,7 @@ pub(crate) struct Arguments {
 
 /// Runs `bindery plan`. Errors name file, object, field and remedy.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let engine = arguments.engine.load(Limits::default().unhurried())?;
+    let engine = arguments.engine.load(Limits::default())?;
     let policies = arguments.policies.load(arguments.engine.cache(), Purpose::Show)?;
     let manifests = manifest::read(&arguments.files, arguments.recursive)?;
     let objects = load::sort(manifests)?;

@@ -36,18 +36,9 @@ pub(crate) enum Purpose {
     /// To decide about a cluster. A module that cannot be loaded, or cannot check its settings, holds the
     /// claims or volumes that its policy matches, and no others; the log says why.
     Serve,
-    /// To show what would be decided. A module that cannot be loaded is an error, and a busy machine must not
-    /// change an answer.
+    /// To show what would be decided. A module that cannot be loaded is an error, and no batch has a limit of
+    /// time.
     Show,
-}
-
-impl Purpose {
-    fn limits(self) -> Limits {
-        match self {
-            Self::Serve => Limits::policy(),
-            Self::Show => Limits::policy().unhurried(),
-        }
-    }
 }
 
 impl PolicyArguments {
@@ -97,7 +88,7 @@ impl PolicyArguments {
         };
         let folder = Path::new(&manifest.file).parent().unwrap_or(Path::new(""));
         let path = self.shipped.path(spec_module, folder);
-        let checked = path.and_then(|path| module::load(host, &path, purpose.limits())).and_then(|module| {
+        let checked = path.and_then(|path| module::load(host, &path, Limits::policy())).and_then(|module| {
             let checked = check_settings(module.metadata(), settings, |settings| module.check(settings));
             Ok((module, checked.context("it did not check its settings")?))
         });

@@ -106,7 +106,7 @@ struct Answered {
 
 /// Runs `bindery replay`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let engine = arguments.engine.load(Limits::default().unhurried())?;
+    let engine = arguments.engine.load(Limits::default())?;
     let chain = arguments.policies.load(arguments.engine.cache(), Purpose::Show)?;
     let path = arguments.journal.display();
     let file = File::open(&arguments.journal).with_context(|| format!("{path} cannot be read"))?;

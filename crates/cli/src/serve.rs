@@ -6,6 +6,7 @@
 
 mod admission;
 mod clock;
+mod components;
 mod eligibility;
 mod files;
 mod foreign_writer;
@@ -24,15 +25,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow};
 use axum::Router;
 use bindery_controller::{Binder, Configuration, EVENT_REFRESH, Parts, Plugin, Settings};
-use bindery_core::Engine;
-use bindery_host::Limits;
 use bindery_kube::plugins::{HostPath, Nfs, RecyclerSettings};
 use bindery_kube::watch::{self, WatchLimits};
 use bindery_kube::{ApiClient, ApiPort, CredentialsError, Events, Template, system_clock};
-use bindery_policy::Chain;
 use bindery_store::Store;
 use bindery_webhook::{AdmissionMetrics, router, serve};
 use futures::FutureExt as _;
@@ -44,6 +42,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::admission::AdmissionArguments;
 use self::clock::ClockWatch;
+use self::components::Components;
 use self::eligibility::Eligibility;
 use self::health::{ReplicaHealth, Startup};
 use self::leader::{Leadership, LeaseArguments};
@@ -52,7 +51,7 @@ use self::recycler::RecyclerArguments;
 use self::tasks::Tasks;
 use self::webhook::{Webhook, WebhookArguments, WebhookStatistics};
 use crate::engine::EngineArguments;
-use crate::policies::{PolicyArguments, Purpose};
+use crate::policies::PolicyArguments;
 use crate::stop::Stop;
 use crate::{logging, settings};
 
@@ -124,20 +123,12 @@ impl Arguments {
 }
 
 /// Runs `bindery serve` until a signal.
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let engine = arguments.engine.load(Limits::default())?;
-    let policies = arguments.policies.load(arguments.engine.cache(), Purpose::Serve)?;
-    if let (ModeArgument::Steer, [reclaimer, ..]) = (arguments.mode, policies.reclaimers()) {
-        bail!(
-            "policy {:?}: upstream reclaims volumes in mode steer, so no ReclaimPolicy has an effect; leave \
-             it out, or use mode own",
-            reclaimer.name
-        );
-    }
-    let components = Components { engine, policies };
+pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(run_until_stopped(arguments, components))?;
-    Ok(ExitCode::SUCCESS)
+    let ended = runtime.block_on(run_until_stopped(&Arc::new(arguments)));
+    // A signal does not wait for the end of a compilation.
+    runtime.shutdown_background();
+    ended.map(|()| ExitCode::SUCCESS)
 }
 
 /// What a replica has from its start to its end.
@@ -149,13 +140,7 @@ struct Process {
     statistics: WebhookStatistics,
 }
 
-/// What decides.
-struct Components {
-    engine: Arc<dyn Engine>,
-    policies: Arc<Chain>,
-}
-
-async fn run_until_stopped(arguments: &Arguments, components: Components) -> Result<()> {
+async fn run_until_stopped(arguments: &Arc<Arguments>) -> Result<()> {
     files::raise_limit(arguments.webhook.connections_max())?;
     let mut process = Process {
         stop: Stop::new()?,
@@ -174,7 +159,7 @@ async fn run_until_stopped(arguments: &Arguments, components: Components) -> Res
         () = process.stop.signalled() => None,
         started = start(arguments, &process.startup, &process.statistics) => Some(started?),
     };
-    let Some((client, webhook)) = started else {
+    let Some((components, client, webhook)) = started else {
         tracing::info!("ending before the start was over");
         return Ok(());
     };
@@ -256,18 +241,20 @@ async fn flush(events: &Events) {
     }
 }
 
-/// Loads the credentials, and prepares the webhook if it is on.
+/// Loads the components and the credentials, and prepares the webhook if it is on.
 async fn start(
-    arguments: &Arguments,
+    arguments: &Arc<Arguments>,
     startup: &Startup,
     statistics: &WebhookStatistics,
-) -> Result<(ApiClient, Option<Webhook>)> {
+) -> Result<(Components, ApiClient, Option<Webhook>)> {
+    startup.waits_for("the compilation of the engine and the policies");
+    let components = Components::load(Arc::clone(arguments)).await?;
     startup.waits_for("the credentials of the kubeconfig or the service account");
     // A credential plugin may take a minute.
     let client = client(arguments).await?;
     startup.waits_for("the certificate of the webhook");
     let webhook = arguments.webhook.open(&client, statistics).await?;
-    Ok((client, webhook))
+    Ok((components, client, webhook))
 }
 
 /// The parts of a replica that has started.

@@ -1,4 +1,4 @@
-//! One call of an engine: the time of its questions, and its memory.
+//! One call of an engine: its deadline, the time of its questions, and its memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,6 +8,7 @@ use wasmtime::{ResourceLimiter, Trap, UpdateDeadline};
 
 use crate::Limits;
 use crate::borrow::Borrowed;
+use crate::deadline::{Deadline, thread_time};
 
 /// The data of a wasmtime store: what one call of an engine may use.
 pub(crate) struct Call {
@@ -15,6 +16,7 @@ pub(crate) struct Call {
     clock: Arc<AtomicU64>,
     /// Ticks that questions took since the deadline was last put off.
     asking_ticks: u64,
+    deadline: Deadline,
     pub(crate) questions: u32,
     pub(crate) memory: Memory,
 }
@@ -59,19 +61,22 @@ pub(crate) fn is_bad_answer(trap: &Trap) -> bool {
 
 impl Call {
     pub(crate) fn new(cluster: Borrowed, limits: Arc<Limits>, clock: Arc<AtomicU64>) -> Self {
-        Self { cluster, clock, asking_ticks: 0, questions: 0, memory: Memory::new(limits) }
+        let deadline = Deadline::after(limits.time);
+        Self { cluster, clock, asking_ticks: 0, deadline, questions: 0, memory: Memory::new(limits) }
     }
 
     pub(crate) fn cluster(&mut self) -> &mut dyn Cluster {
         self
     }
 
-    /// Extends the deadline by the time that questions took, which is not the engine's own; where they took
-    /// none, the deadline has passed.
+    /// Extends the deadline by the time that questions took, which is not the engine's own.
     pub(crate) fn at_deadline(&mut self) -> wasmtime::Result<UpdateDeadline> {
         match std::mem::take(&mut self.asking_ticks) {
-            0 => Err(wasmtime::Error::new(Excess::Deadline)),
-            ticks => Ok(UpdateDeadline::Continue(ticks)),
+            0 => self.deadline.at(thread_time()),
+            ticks => {
+                self.deadline.put_off(ticks);
+                Ok(UpdateDeadline::Continue(ticks))
+            }
         }
     }
 }
@@ -132,8 +137,8 @@ mod tests {
         }
     }
 
-    /// Asks `questions` times, each for `ticks`, and returns by how many ticks the deadline
-    /// is put off, first and again; 0 where it has passed.
+    /// Asks `questions` times, each for `ticks`, and returns by how many ticks the deadline is put off, first
+    /// and again.
     fn extensions(ticks: u64, questions: u32) -> [u64; 2] {
         let clock = Arc::<AtomicU64>::default();
         let mut cluster = Slow { clock: Arc::clone(&clock), ticks };
@@ -144,20 +149,16 @@ mod tests {
         for _ in 0..questions {
             call.ask(Question::DynamicProvisioning).unwrap();
         }
-        [(); 2].map(|()| match call.at_deadline() {
-            Ok(UpdateDeadline::Continue(ticks)) => ticks,
-            Ok(_) => panic!("the deadline is extended or has passed"),
-            Err(error) => {
-                assert_eq!(error.downcast_ref(), Some(&Excess::Deadline));
-                0
-            }
+        [(); 2].map(|()| match call.at_deadline().unwrap() {
+            UpdateDeadline::Continue(ticks) => ticks,
+            _ => panic!("the deadline is extended or has passed"),
         })
     }
 
     #[test]
     fn the_time_of_questions_extends_the_deadline_once() {
-        assert_eq!(extensions(7, 2), [14, 0]);
-        assert_eq!(extensions(7, 1), [7, 0]);
-        assert_eq!(extensions(0, 1), [0, 0]);
+        let own = Deadline::epochs(Limits::default().time);
+        assert_eq!(extensions(7, 2), [14, own]);
+        assert_eq!(extensions(7, 1), [7, own]);
     }
 }

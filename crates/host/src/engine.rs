@@ -9,7 +9,8 @@ use crate::Limits;
 use crate::borrow::Borrowed;
 use crate::call::{Call, Excess, is_bad_answer};
 use crate::contract::Contract;
-use crate::gate::{Gate, TICK};
+use crate::deadline::Deadline;
+use crate::gate::Gate;
 use crate::settings::STACK_BYTES;
 
 /// Stack that must be left when a decision begins: the engine's own, and as much again for the host's
@@ -99,10 +100,9 @@ impl ComponentEngine {
     }
 
     fn limit(&self, store: &mut Store<Call>) -> wasmtime::Result<()> {
-        let ticks = self.limits.time.as_micros().div_ceil(TICK.as_micros());
         store.limiter(|call| &mut call.memory);
         store.set_hostcall_fuel(self.limits.lifted_bytes);
-        store.set_epoch_deadline(u64::try_from(ticks).unwrap_or(u64::MAX));
+        store.set_epoch_deadline(Deadline::epochs(self.limits.time));
         store.epoch_deadline_callback(|mut store| store.data_mut().at_deadline());
         store.set_fuel(self.limits.fuel)
     }

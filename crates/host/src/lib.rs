@@ -22,8 +22,9 @@
 //! # Where the limits are
 //!
 //! `limits.rs` has their values, and `engine.rs` sets them for each call. `settings.rs` has the native stack
-//! and the fuel that each instruction costs. `gate.rs` is the clock of the deadline. `call.rs` puts the
-//! deadline off by the time of questions, and refuses more memory. `tests/hostile.rs` exceeds each limit of
+//! and the fuel that each instruction costs. `gate.rs` is the clock of the deadline, and `deadline.rs` gives each
+//! call its processor time. `call.rs` puts the deadline off by the time of questions, and refuses more memory.
+//! `tests/hostile.rs` exceeds each limit of
 //! an engine, and `tests/hostile_matchers.rs` of this crate each limit of a policy.
 
 #![allow(
@@ -35,6 +36,7 @@ mod borrow;
 mod cache;
 mod call;
 mod contract;
+mod deadline;
 mod engine;
 mod gate;
 mod limits;

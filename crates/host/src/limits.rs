@@ -6,7 +6,8 @@ use std::time::Duration;
 /// written.
 ///
 /// Fuel is the limit that stops an engine: every replica stops at the same instruction. The deadline is the
-/// backstop for work that costs no fuel. It is generous, because a busy machine must not change a decision.
+/// backstop for work that costs no fuel. It counts processor time, because a busy machine must not change a
+/// decision.
 /// How much an engine may ask is bounded where questions are answered, for every engine alike: see
 /// [`bindery_core::DecisionLimits`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +16,8 @@ pub struct Limits {
     /// worst 1.2 ns each, so the default of 8 million is about 10 ms; the default engine uses about a
     /// hundredth of it.
     pub fuel: u64,
-    /// Time in the engine's own code, without the time that its questions take. Default 250 ms.
+    /// Processor time in the engine's own code, without the time that its questions take: each call gets as
+    /// much, and on an idle machine at most twice as much. Default 250 ms.
     pub time: Duration,
     /// Bytes of linear memory, at most [`Limits::MEMORY_BYTES_MAX`]. Default 16 MiB.
     pub memory_bytes: usize,
@@ -46,13 +48,6 @@ impl Limits {
             table_elements: Self::POLICY_TABLE_ELEMENTS_MAX,
             ..Self::default()
         }
-    }
-
-    /// The same with a deadline of an hour, for comparing and showing decisions: a busy machine must not
-    /// change them. Fuel still stops a component.
-    #[must_use]
-    pub fn unhurried(self) -> Self {
-        Self { time: Duration::from_secs(3_600), ..self }
     }
 }
 

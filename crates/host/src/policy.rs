@@ -19,8 +19,8 @@ use wasmtime::{Store, Trap};
 pub use self::matcher::ComponentMatcher;
 pub use self::reclaimer::ComponentReclaimer;
 use crate::call::{Excess, Memory, is_bad_answer};
+use crate::deadline::{Deadline, thread_time};
 use crate::engine::{STACK_LEFT_BYTES, STACK_NEW_BYTES, Shared};
-use crate::gate::TICK;
 use crate::load::{self, LoadError};
 use crate::{HostError, Limits, Options, Runtime, Stats, read, settings};
 
@@ -99,6 +99,7 @@ struct Limited {
 /// The data of a wasmtime store: what one call of a policy may use.
 struct PolicyCall {
     memory: Memory,
+    deadline: Deadline,
 }
 
 /// A component that was compiled for a world.
@@ -174,7 +175,10 @@ impl Limited {
         let _pass = self.shared.gate.enter();
         stacker::maybe_grow(STACK_LEFT_BYTES, STACK_NEW_BYTES, || {
             let memory = Memory::new(Arc::clone(&self.limits));
-            let mut store = Store::new(&self.shared.engine, PolicyCall { memory });
+            let mut store = Store::new(
+                &self.shared.engine,
+                PolicyCall { memory, deadline: Deadline::after(self.limits.time) },
+            );
             let answer = self.limit(&mut store).and_then(|()| function(&mut store));
             let stats = Stats {
                 fuel: self.limits.fuel.saturating_sub(store.get_fuel().unwrap_or_default()),
@@ -191,26 +195,29 @@ impl Limited {
 
     /// Sets the limits, before instantiation, because a start function can loop.
     fn limit(&self, store: &mut Store<PolicyCall>) -> wasmtime::Result<()> {
-        let ticks = self.limits.time.as_micros().div_ceil(TICK.as_micros());
         store.limiter(|call| &mut call.memory);
         store.set_hostcall_fuel(self.limits.lifted_bytes);
-        store.set_epoch_deadline(u64::try_from(ticks).unwrap_or(u64::MAX));
+        store.set_epoch_deadline(Deadline::epochs(self.limits.time));
+        store.epoch_deadline_callback(|mut store| store.data_mut().deadline.at(thread_time()));
         store.set_fuel(self.limits.fuel)
     }
 
     /// Why a call ended without an answer, with the limit and the remedy.
     fn fault(&self, error: &wasmtime::Error) -> PolicyFault {
-        if let Some(excess) = error.downcast_ref::<Excess>() {
-            return PolicyFault::Exhausted(format!("{excess}; it must keep less in memory"));
+        match error.downcast_ref::<Excess>() {
+            Some(Excess::Deadline) => {
+                return PolicyFault::Exhausted(format!(
+                    "it took more than {} ms; it must do less for each of {ROWS_MAX} rows",
+                    self.limits.time.as_millis()
+                ));
+            }
+            Some(excess) => return PolicyFault::Exhausted(format!("{excess}; it must keep less in memory")),
+            None => {}
         }
         match error.downcast_ref::<Trap>() {
             Some(Trap::OutOfFuel) => PolicyFault::Exhausted(format!(
                 "it used its {} units of fuel; it must do less for each of {ROWS_MAX} rows",
                 self.limits.fuel
-            )),
-            Some(Trap::Interrupt) => PolicyFault::Exhausted(format!(
-                "it took more than {} ms; it must do less for each of {ROWS_MAX} rows",
-                self.limits.time.as_millis()
             )),
             Some(trap) if is_bad_answer(trap) => PolicyFault::BadAnswer(trap.to_string()),
             Some(trap) => PolicyFault::Trapped(trap.to_string()),

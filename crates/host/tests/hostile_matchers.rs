@@ -30,13 +30,13 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let host = PolicyHost::new(&Options { concurrency: 2, ..Options::default() }).unwrap();
-        let right = host.load(&Module::default().component(), limits()).unwrap().matcher().unwrap();
+        let right = host.load(&Module::default().component(), Limits::policy()).unwrap().matcher().unwrap();
         let (_, stats) = right.judge_with_stats("{}", &claim(), &candidates(ROWS));
         Self { host, right, stats }
     }
 
     fn load(&self, module: &Module) -> Result<ComponentMatcher, LoadError> {
-        self.host.load(&module.component(), limits()).map(|policy| policy.matcher().unwrap())
+        self.host.load(&module.component(), Limits::policy()).map(|policy| policy.matcher().unwrap())
     }
 
     /// The matcher loads, and fails to judge two rows: twice in the same way, and within its fuel.
@@ -44,7 +44,7 @@ impl Bench {
         let matcher = self.load(module).unwrap();
         let first = matcher.judge_with_stats("{}", &claim(), &candidates(2));
         assert_eq!(first.0.as_ref().unwrap_err().to_string(), why);
-        assert!(first.1.fuel <= limits().fuel, "{why}");
+        assert!(first.1.fuel <= Limits::policy().fuel, "{why}");
         assert_eq!(matcher.judge_with_stats("{}", &claim(), &candidates(2)), first, "{why}, again");
         self.check(why);
     }
@@ -58,11 +58,6 @@ impl Bench {
         assert_eq!(self.right.fuel() - before, stats.fuel, "after {after}");
         assert_eq!(stats, self.stats, "after {after}");
     }
-}
-
-/// A busy machine does not change an answer.
-fn limits() -> Limits {
-    Limits::policy().unhurried()
 }
 
 fn claim() -> ClaimView {
@@ -147,7 +142,7 @@ fn a_component_of_another_world_or_too_large_is_refused() {
         (wat::parse_str(memory).unwrap(), "67174400"),
         (vec![0; (32 << 20) + 1], "has more than 33554432 bytes, which is the limit"),
     ] {
-        let error = bench.host.load(&bytes, limits()).err().expect(why).to_string();
+        let error = bench.host.load(&bytes, Limits::policy()).err().expect(why).to_string();
         assert!(error.contains(why), "{error}; not {why}");
         bench.check(why);
     }

@@ -52,7 +52,7 @@ impl Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let host = PolicyHost::new(&Options { concurrency: 4, ..Options::default() })?;
     let load = |path: &PathBuf| -> Result<ComponentMatcher> {
-        let policy = host.load_file(path, Limits::policy().unhurried());
+        let policy = host.load_file(path, Limits::policy());
         let policy = policy.with_context(|| path.display().to_string())?;
         policy.matcher().with_context(|| format!("{} is no matcher", path.display()))
     };

@@ -230,7 +230,7 @@ fn kinds(case: &Case) -> impl Iterator<Item = String> {
 fn engines(arguments: &Arguments) -> Result<Engines> {
     let host = Host::new(&Options::default())?;
     let load = |path: &PathBuf| -> Result<Arc<dyn Engine>> {
-        let engine = host.load_file(path, Limits::default().unhurried());
+        let engine = host.load_file(path, Limits::default());
         Ok(Arc::new(engine.with_context(|| format!("cannot load the engine {}", path.display()))?))
     };
     let native: Arc<dyn Engine> = Arc::new(DefaultEngine);

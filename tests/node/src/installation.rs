@@ -95,8 +95,16 @@ impl Installation {
             Err(kube::Error::Api(status)) if status.code == 422 && status.message.contains(&refusal) => {
                 Ok(())
             }
-            other => Err(format!("{other:?}")),
+            Ok(_) => Err(format!("it was created; the pods say:\n{}", self.unchecked())),
+            Err(other) => Err(format!("{other:?}")),
         }
+    }
+
+    /// The lines of the pods' logs about requests that passed unchecked.
+    fn unchecked(&self) -> String {
+        let logs = self.kubectl(&["logs", "--prefix", "--tail=-1", "--selector", PODS]);
+        let lines: Vec<_> = logs.lines().filter(|line| line.contains("unchecked")).collect();
+        lines.join("\n")
     }
 
     /// Ends all pods of the release at once.

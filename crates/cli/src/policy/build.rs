@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         )
     };
     let host = module::host(&arguments.cache)?;
-    let matcher = module::load(&host, &component, Limits::policy().unhurried())?;
+    let matcher = module::load(&host, &component, Limits::policy())?;
     let size = fs::metadata(&component)?.len();
     output::print(&format!("{}: {size} bytes, {}\n", component.display(), matcher.digest()))?;
     Ok(ExitCode::SUCCESS)

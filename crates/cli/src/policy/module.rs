@@ -44,7 +44,7 @@ impl ModuleArgument {
 
     /// Loads the policy.
     pub(crate) fn load(&self) -> Result<ComponentPolicy> {
-        load(&host(&self.cache)?, &self.path()?, Limits::policy().unhurried())
+        load(&host(&self.cache)?, &self.path()?, Limits::policy())
     }
 }
 

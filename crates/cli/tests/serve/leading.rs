@@ -2,6 +2,7 @@
 //! does not hold the Lease, and one that steps down has ended its writes before the next one leads.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -279,13 +280,19 @@ async fn a_blocked_start_is_live_names_its_cause_and_ends_by_a_signal() {
     let server = json!({"server": format!("https://{}", silent.local_addr().unwrap())});
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("kubeconfig");
-    for (user, told) in [
-        (json!({"token": "t"}), "[-]lists failed: the first list is not complete of: PersistentVolume, "),
-        (exec("sleep", &["3600"]), "[-]start failed: it waits for the credentials"),
+    // The policies cannot be loaded while this pipe has no writer.
+    let pipe = folder.path().join("policy.yaml");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let pipe = format!("--policy={}", pipe.display());
+    let token = json!({"token": "t"});
+    for (user, option, told) in [
+        (&token, "--in-flight=1", "[-]lists failed: the first list is not complete of: PersistentVolume, "),
+        (&exec("sleep", &["3600"]), "--in-flight=1", "[-]start failed: it waits for the credentials"),
+        (&token, &pipe, "[-]start failed: it waits for the compilation of the engine and the policies"),
     ] {
         for mode in ["--mode=own", "--mode=observe"] {
-            std::fs::write(&path, kubeconfig(&server, &user).to_string()).unwrap();
-            let mut replica = Replica::start(&path, "first", &[mode], &[]);
+            std::fs::write(&path, kubeconfig(&server, user).to_string()).unwrap();
+            let mut replica = Replica::start(&path, "first", &[mode, option], &[]);
             assert_eq!(replica.until_answer("/readyz", told).await.0, StatusCode::INTERNAL_SERVER_ERROR);
             assert_eq!(replica.probe("/livez").await, (StatusCode::OK, "ok".to_owned()));
             replica.terminate().await;
