@@ -19,6 +19,9 @@ pub const MATCH_POLICY: &str = "MatchPolicy";
 /// `kind` of documents that load a reclaimer.
 pub const RECLAIM_POLICY: &str = "ReclaimPolicy";
 
+/// `kind` of documents that load an engine.
+pub const ENGINE: &str = "Engine";
+
 /// The most candidates that are scored, by default and at most 131,072.
 const MAX_CANDIDATES: u32 = 4_096;
 const MAX_CANDIDATES_MAX: u32 = 131_072;
@@ -51,12 +54,52 @@ pub struct ObjectMeta {
     pub name: Text,
 }
 
+/// Whether a policy or an engine is in effect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum EffectMode {
+    /// It is in effect.
+    #[default]
+    Enforce,
+    /// It is not loaded.
+    Off,
+}
+
+/// A document of kind `Engine`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct EngineDocument {
+    /// [`API_VERSION`].
+    pub api_version: String,
+    /// [`ENGINE`].
+    pub kind: String,
+    /// Its name.
+    pub metadata: ObjectMeta,
+    /// What it says.
+    pub spec: EngineSpec,
+}
+
+/// `spec` of an [`EngineDocument`].
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct EngineSpec {
+    /// The component; see [`MatchPolicySpec::module`].
+    pub module: String,
+    /// Whether it is in effect; `enforce` by default. One engine is: of several the first by name.
+    #[serde(default)]
+    pub mode: EffectMode,
+}
+
 /// `spec` of a [`MatchPolicy`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MatchPolicySpec {
-    /// The component: `builtin:NAME`, or a file, relative to the document.
+    /// The component: `builtin:NAME`; a file, relative to the document or, of a cluster object, by its absolute
+    /// path; of a cluster object also `configmap:NAMESPACE/NAME/KEY`, the binary data of a ConfigMap.
     pub module: String,
+    /// Whether it is in effect; `enforce` by default.
+    #[serde(default)]
+    pub mode: EffectMode,
     /// The settings of the matcher, by its schema.
     #[serde(default)]
     pub settings: serde_json::Map<String, serde_json::Value>,
@@ -140,6 +183,9 @@ pub struct ReclaimPolicy {
 pub struct ReclaimPolicySpec {
     /// The component; see [`MatchPolicySpec::module`].
     pub module: String,
+    /// Whether it is in effect; `enforce` by default.
+    #[serde(default)]
+    pub mode: EffectMode,
     /// The settings of the reclaimer, by its schema.
     #[serde(default)]
     pub settings: serde_json::Map<String, serde_json::Value>,

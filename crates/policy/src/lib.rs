@@ -28,12 +28,14 @@ mod row;
 mod said;
 mod settings;
 mod spread;
+mod status;
 mod view;
 
 pub use chain::{Chain, OnFailure, Otherwise, Policy, Surroundings, Waits};
 pub use document::{
-    API_VERSION, LabelSelector, MATCH_POLICY, MatchClaims, MatchExpression, MatchPolicy, MatchPolicySpec,
-    ObjectMeta, RECLAIM_POLICY, ReclaimPolicy, ReclaimPolicySpec,
+    API_VERSION, ENGINE, EffectMode, EngineDocument, EngineSpec, LabelSelector, MATCH_POLICY, MatchClaims,
+    MatchExpression, MatchPolicy, MatchPolicySpec, ObjectMeta, RECLAIM_POLICY, ReclaimPolicy,
+    ReclaimPolicySpec,
 };
 pub use evidence::{AskedPolicy, Basis, MatcherEvidence, PolicyEvidence, ReclaimerEvidence, Skipped};
 pub use filtered::{AllowedVolumes, Filtered, Scored, allowed};
@@ -52,4 +54,5 @@ pub use rounds::Rounds;
 pub use said::{Said, Says};
 pub use settings::{SettingsSchema, check_settings};
 pub use spread::Rests;
+pub use status::{Condition, LastGood, ObjectStatus};
 pub use view::{NamespaceLabels, candidates, claim_facts, claim_view};

@@ -1,0 +1,61 @@
+//! `status` of policies and engines that are cluster objects. The leader writes it.
+
+use std::collections::BTreeMap;
+
+use bindery_core::Text;
+use serde::{Deserialize, Serialize};
+
+/// `status` of a `MatchPolicy`, `ReclaimPolicy` or `Engine`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ObjectStatus {
+    /// `metadata.generation` that the conditions are about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// SHA-256 of the module in use, as `sha256:HEX`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<Text>,
+    /// `Ready`, `SettingsValid` and `Effective`.
+    pub conditions: Vec<Condition>,
+    /// The last generation that was ready. It stays in use while a later one is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_good: Option<LastGood>,
+    /// Calls of the module by the leader since it started.
+    pub calls: u64,
+    /// Calls that gave no answer.
+    pub faults: u64,
+    /// Volumes that it rejected, by reason.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub rejections: BTreeMap<Text, u64>,
+}
+
+/// The last generation that was ready.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LastGood {
+    /// Its `metadata.generation`.
+    pub generation: i64,
+    /// SHA-256 of its module, as `sha256:HEX`.
+    pub digest: Text,
+    /// Its `spec`.
+    pub spec: serde_json::Map<String, serde_json::Value>,
+}
+
+/// `metav1.Condition`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// Its name.
+    #[serde(rename = "type")]
+    pub kind: Text,
+    /// `True`, `False` or `Unknown`.
+    pub status: Text,
+    /// A word in CamelCase.
+    pub reason: Text,
+    /// A sentence for people.
+    pub message: Text,
+    /// The generation that it is about.
+    pub observed_generation: i64,
+    /// When `status` changed last, by RFC 3339.
+    pub last_transition_time: Text,
+}
