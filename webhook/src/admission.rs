@@ -111,8 +111,8 @@ pub trait Reviewer: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<Finding>, ReviewError>> + Send;
 
     /// The facts that policies declare, which are decoded with each object.
-    fn declared(&self) -> &Declared {
-        Declared::NONE
+    fn declared(&self) -> Arc<Declared> {
+        Arc::default()
     }
 
     /// A class of the cluster.
@@ -126,7 +126,7 @@ impl<P: Port> Reviewer for Binder<P> {
         Self::review(self, reviewed, reads).await
     }
 
-    fn declared(&self) -> &Declared {
+    fn declared(&self) -> Arc<Declared> {
         self.intake().declared()
     }
 
@@ -242,7 +242,7 @@ impl<R: Reviewer> Admission<R> {
         deadline: Instant,
         object: &mut Option<Regarding>,
     ) -> (Outcome, AdmissionResponse) {
-        let reviewed = match request.reviewed(self.reviewer.declared()) {
+        let reviewed = match request.reviewed(&self.reviewer.declared()) {
             Ok(Some(reviewed)) => reviewed,
             Ok(None) => return (Outcome::Passed, AdmissionResponse::allowed(&request.uid)),
             Err(why) => {
