@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bindery_core::{CLAIM_FACTS, ClaimFact, RECLAIM_POLICY_BEFORE, Text, VolumeFact};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     Allowed, LabelSelector, Matcher, Matches, OnFailure, Otherwise, Policy, PolicyMetrics, ReclaimRule,
@@ -25,6 +25,9 @@ const MAX_CANDIDATES: u32 = 4_096;
 const MAX_CANDIDATES_MAX: u32 = 131_072;
 /// The highest weight.
 const WEIGHT_MAX: u32 = 100;
+/// The longest module that a cluster object can name, in characters.
+#[cfg(feature = "schema")]
+const MODULE_MAX: u32 = 1_024;
 
 /// A document of kind `MatchPolicy`.
 #[derive(Clone, Debug, Deserialize)]
@@ -49,7 +52,8 @@ pub struct ObjectMeta {
 }
 
 /// Whether a policy or an engine is in effect.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum EffectMode {
     /// It is in effect.
@@ -73,23 +77,28 @@ pub struct EngineDocument {
     pub spec: EngineSpec,
 }
 
-/// `spec` of an [`EngineDocument`].
+/// `spec` of kind `Engine`.
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EngineSpec {
-    /// The component; see [`MatchPolicySpec::module`].
+    /// The component: `builtin:NAME` for one that ships; the absolute path of a file; of a document also a path
+    /// relative to it, and of a cluster object `configmap:NAMESPACE/NAME/KEY`, the binary data of a ConfigMap.
+    #[cfg_attr(feature = "schema", schemars(length(max = MODULE_MAX)))]
     pub module: String,
     /// Whether it is in effect; `enforce` by default. One engine is: of several the first by name.
     #[serde(default)]
     pub mode: EffectMode,
 }
 
-/// `spec` of a [`MatchPolicy`].
+/// `spec` of kind `MatchPolicy`.
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MatchPolicySpec {
-    /// The component: `builtin:NAME`; a file, relative to the document or, of a cluster object, by its absolute
-    /// path; of a cluster object also `configmap:NAMESPACE/NAME/KEY`, the binary data of a ConfigMap.
+    /// The component: `builtin:NAME` for one that ships; the absolute path of a file; of a document also a path
+    /// relative to it, and of a cluster object `configmap:NAMESPACE/NAME/KEY`, the binary data of a ConfigMap.
+    #[cfg_attr(feature = "schema", schemars(length(max = MODULE_MAX)))]
     pub module: String,
     /// Whether it is in effect; `enforce` by default.
     #[serde(default)]
@@ -105,9 +114,11 @@ pub struct MatchPolicySpec {
     pub order: i32,
     /// By what its scores are multiplied, from 1 to 100. 1 by default.
     #[serde(default = "one")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = WEIGHT_MAX)))]
     pub weight: u32,
     /// The most candidates that are scored; 4,096 by default.
     #[serde(default = "max_candidates")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = MAX_CANDIDATES_MAX)))]
     pub max_candidates: u32,
     /// What becomes of a claim when the policy fails.
     #[serde(default)]
@@ -119,10 +130,12 @@ pub struct MatchPolicySpec {
 
 /// The claims that a policy applies to. Every field must match.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MatchClaims {
     /// Names of classes, `""` for no class; all if it is empty.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(length(max = 256), inner(length(max = 253))))]
     pub class_names: Vec<Text>,
     /// Selects namespaces by their labels; all by default.
     #[serde(default)]
@@ -146,11 +159,14 @@ pub struct ReclaimPolicy {
     pub spec: ReclaimPolicySpec,
 }
 
-/// `spec` of a [`ReclaimPolicy`].
+/// `spec` of kind `ReclaimPolicy`.
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReclaimPolicySpec {
-    /// The component; see [`MatchPolicySpec::module`].
+    /// The component: `builtin:NAME` for one that ships; the absolute path of a file; of a document also a path
+    /// relative to it, and of a cluster object `configmap:NAMESPACE/NAME/KEY`, the binary data of a ConfigMap.
+    #[cfg_attr(feature = "schema", schemars(length(max = MODULE_MAX)))]
     pub module: String,
     /// Whether it is in effect; `enforce` by default.
     #[serde(default)]
@@ -167,6 +183,7 @@ pub struct ReclaimPolicySpec {
     pub order: i32,
     /// What it may do beyond the reclaim policies of volumes; nothing by default.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(length(max = 3)))]
     pub allow: Vec<Allowed>,
     /// What becomes of a volume when the reclaimer fails.
     #[serde(default)]

@@ -10,28 +10,38 @@ const LABEL_BYTES_MAX: usize = 63;
 /// The longest prefix of the key of a label, in bytes.
 const SUBDOMAIN_BYTES_MAX: usize = 253;
 
-/// `metav1.LabelSelector`.
+/// Selects by labels, as `metav1.LabelSelector`: every label and every requirement must match.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LabelSelector {
     /// Labels with their values.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(extend("maxProperties" = 64)))]
     pub match_labels: BTreeMap<Text, Text>,
     /// Requirements.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(length(max = 64)))]
     pub match_expressions: Vec<MatchExpression>,
 }
 
-/// `metav1.LabelSelectorRequirement`.
+/// A requirement on a label, as `metav1.LabelSelectorRequirement`.
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MatchExpression {
-    /// The key of the label.
+    /// The key of the label, at most 63 characters after a prefix such as `example.com/`.
+    #[cfg_attr(feature = "schema", schemars(length(max = 317)))]
     pub key: Text,
-    /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
+    /// `In` and `NotIn` need values, `Exists` and `DoesNotExist` take none.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "String", extend("enum" = ["In", "NotIn", "Exists", "DoesNotExist"]))
+    )]
     pub operator: SelectorOperator,
     /// The values.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(length(max = 256), inner(length(max = 63))))]
     pub values: Vec<Text>,
 }
 
