@@ -64,6 +64,7 @@ pub struct Policy {
 
 /// What becomes of a claim when a policy that applies to it fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum OnFailure {
     /// The claim waits: it gets no free volume, nothing is provisioned for it, and it gets no class.
     #[default]
@@ -83,6 +84,7 @@ impl OnFailure {
 
 /// What becomes of a claim if the policy rejects volumes that it could have had.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Otherwise {
     /// Rejected volumes count as if they did not match, as with a selector: a volume may be provisioned.
     #[default]

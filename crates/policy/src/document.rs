@@ -1,15 +1,13 @@
 //! Policy documents: which module judges which claims, with which settings.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bindery_core::{
-    CLAIM_FACTS, ClaimFact, RECLAIM_POLICY_BEFORE, Requirement, SelectorOperator, Text, VolumeFact,
-};
-use serde::Deserialize;
+use bindery_core::{CLAIM_FACTS, ClaimFact, RECLAIM_POLICY_BEFORE, Text, VolumeFact};
+use serde::{Deserialize, Serialize};
 
 use crate::{
-    Allowed, Matcher, Matches, OnFailure, Otherwise, Policy, PolicyMetrics, ReclaimRule, Reclaimer, is_name,
+    Allowed, LabelSelector, Matcher, Matches, OnFailure, Otherwise, Policy, PolicyMetrics, ReclaimRule,
+    Reclaimer, is_name,
 };
 
 /// `apiVersion` of policy documents.
@@ -27,10 +25,9 @@ const MAX_CANDIDATES: u32 = 4_096;
 const MAX_CANDIDATES_MAX: u32 = 131_072;
 /// The highest weight.
 const WEIGHT_MAX: u32 = 100;
-/// The longest name in the key of a label, and the longest value, in bytes.
-const LABEL_BYTES_MAX: usize = 63;
-/// The longest prefix of the key of a label, in bytes.
-const SUBDOMAIN_BYTES_MAX: usize = 253;
+/// The longest module that a cluster object can name, in characters.
+#[cfg(feature = "schema")]
+const MODULE_MAX: u32 = 1_024;
 
 /// A document of kind `MatchPolicy`.
 #[derive(Clone, Debug, Deserialize)]
@@ -55,7 +52,8 @@ pub struct ObjectMeta {
 }
 
 /// Whether a policy or an engine is in effect.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum EffectMode {
     /// It is in effect.
@@ -79,23 +77,28 @@ pub struct EngineDocument {
     pub spec: EngineSpec,
 }
 
-/// `spec` of an [`EngineDocument`].
+/// `spec` of kind `Engine`.
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EngineSpec {
-    /// The component; see [`MatchPolicySpec::module`].
+    /// The component: `builtin:NAME` for one that ships; the absolute path of a file; of a document also a path
+    /// relative to it, and of a cluster object `configmap:NAMESPACE/NAME/KEY`, the binary data of a ConfigMap.
+    #[cfg_attr(feature = "schema", schemars(length(max = MODULE_MAX)))]
     pub module: String,
     /// Whether it is in effect; `enforce` by default. One engine is: of several the first by name.
     #[serde(default)]
     pub mode: EffectMode,
 }
 
-/// `spec` of a [`MatchPolicy`].
+/// `spec` of kind `MatchPolicy`.
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MatchPolicySpec {
-    /// The component: `builtin:NAME`; a file, relative to the document or, of a cluster object, by its absolute
-    /// path; of a cluster object also `configmap:NAMESPACE/NAME/KEY`, the binary data of a ConfigMap.
+    /// The component: `builtin:NAME` for one that ships; the absolute path of a file; of a document also a path
+    /// relative to it, and of a cluster object `configmap:NAMESPACE/NAME/KEY`, the binary data of a ConfigMap.
+    #[cfg_attr(feature = "schema", schemars(length(max = MODULE_MAX)))]
     pub module: String,
     /// Whether it is in effect; `enforce` by default.
     #[serde(default)]
@@ -111,9 +114,11 @@ pub struct MatchPolicySpec {
     pub order: i32,
     /// By what its scores are multiplied, from 1 to 100. 1 by default.
     #[serde(default = "one")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = WEIGHT_MAX)))]
     pub weight: u32,
     /// The most candidates that are scored; 4,096 by default.
     #[serde(default = "max_candidates")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = MAX_CANDIDATES_MAX)))]
     pub max_candidates: u32,
     /// What becomes of a claim when the policy fails.
     #[serde(default)]
@@ -125,10 +130,12 @@ pub struct MatchPolicySpec {
 
 /// The claims that a policy applies to. Every field must match.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MatchClaims {
     /// Names of classes, `""` for no class; all if it is empty.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(length(max = 256), inner(length(max = 253))))]
     pub class_names: Vec<Text>,
     /// Selects namespaces by their labels; all by default.
     #[serde(default)]
@@ -136,31 +143,6 @@ pub struct MatchClaims {
     /// Selects claims by their labels; all by default.
     #[serde(default)]
     pub claim_selector: LabelSelector,
-}
-
-/// `metav1.LabelSelector`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct LabelSelector {
-    /// Labels with their values.
-    #[serde(default)]
-    pub match_labels: BTreeMap<Text, Text>,
-    /// Requirements.
-    #[serde(default)]
-    pub match_expressions: Vec<MatchExpression>,
-}
-
-/// `metav1.LabelSelectorRequirement`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct MatchExpression {
-    /// The key of the label.
-    pub key: Text,
-    /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
-    pub operator: SelectorOperator,
-    /// The values.
-    #[serde(default)]
-    pub values: Vec<Text>,
 }
 
 /// A document of kind `ReclaimPolicy`.
@@ -177,11 +159,14 @@ pub struct ReclaimPolicy {
     pub spec: ReclaimPolicySpec,
 }
 
-/// `spec` of a [`ReclaimPolicy`].
+/// `spec` of kind `ReclaimPolicy`.
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReclaimPolicySpec {
-    /// The component; see [`MatchPolicySpec::module`].
+    /// The component: `builtin:NAME` for one that ships; the absolute path of a file; of a document also a path
+    /// relative to it, and of a cluster object `configmap:NAMESPACE/NAME/KEY`, the binary data of a ConfigMap.
+    #[cfg_attr(feature = "schema", schemars(length(max = MODULE_MAX)))]
     pub module: String,
     /// Whether it is in effect; `enforce` by default.
     #[serde(default)]
@@ -198,6 +183,7 @@ pub struct ReclaimPolicySpec {
     pub order: i32,
     /// What it may do beyond the reclaim policies of volumes; nothing by default.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(length(max = 3)))]
     pub allow: Vec<Allowed>,
     /// What becomes of a volume when the reclaimer fails.
     #[serde(default)]
@@ -291,15 +277,7 @@ impl MatchClaims {
             ("spec.match.namespaceSelector", &self.namespace_selector),
             ("spec.match.claimSelector", &self.claim_selector),
         ] {
-            selector.check_labels().map_err(|why| format!("{field}: {why}"))?;
-            for expression in &selector.match_expressions {
-                let takes_values =
-                    matches!(expression.operator, SelectorOperator::In | SelectorOperator::NotIn);
-                if takes_values == expression.values.is_empty() {
-                    let (key, rule) = (&expression.key, if takes_values { "needs" } else { "takes no" });
-                    return Err(format!("{field}: the operator of key {key:?} {rule} values"));
-                }
-            }
+            selector.check().map_err(|why| format!("{field}: {why}"))?;
         }
         Ok(())
     }
@@ -311,65 +289,6 @@ impl MatchClaims {
             claim: self.claim_selector.requirements(),
         }
     }
-}
-
-impl LabelSelector {
-    /// No object has a label that Kubernetes refuses, so the policy would never apply.
-    fn check_labels(&self) -> Result<(), String> {
-        for Requirement { key, values, .. } in self.requirements() {
-            if !is_label_key(&key) {
-                return Err(format!(
-                    "{key:?} cannot be the key of a label; use at most {LABEL_BYTES_MAX} letters, digits, \
-                     '-', '_' and '.', with a letter or digit at both ends, after a DNS subdomain and '/' if \
-                     it has a prefix"
-                ));
-            }
-            if let Some(value) = values.iter().find(|value| !is_label_value(value)) {
-                return Err(format!(
-                    "{value:?} of key {key:?} cannot be the value of a label; use at most {LABEL_BYTES_MAX} \
-                     letters, digits, '-', '_' and '.', with a letter or digit at both ends"
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    fn requirements(&self) -> Vec<Requirement> {
-        let equal = self.match_labels.iter().map(|(key, value)| Requirement {
-            key: key.clone(),
-            operator: SelectorOperator::In,
-            values: vec![value.clone()],
-        });
-        let expressions = self.match_expressions.iter().map(|MatchExpression { key, operator, values }| {
-            Requirement { key: key.clone(), operator: *operator, values: values.clone() }
-        });
-        equal.chain(expressions).collect()
-    }
-}
-
-/// `IsQualifiedName` of apimachinery.
-fn is_label_key(key: &str) -> bool {
-    let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
-    !name.is_empty() && is_label_value(name) && prefix.is_none_or(is_subdomain)
-}
-
-/// `IsValidLabelValue` of apimachinery.
-fn is_label_value(value: &str) -> bool {
-    let bytes = value.as_bytes();
-    let is_end = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);
-    bytes.len() <= LABEL_BYTES_MAX
-        && is_end(bytes.first())
-        && is_end(bytes.last())
-        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
-}
-
-/// `IsDNS1123Subdomain` of apimachinery.
-fn is_subdomain(text: &str) -> bool {
-    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let is_part = |part: &str| {
-        !part.is_empty() && part.bytes().all(is_allowed) && !part.starts_with('-') && !part.ends_with('-')
-    };
-    text.len() <= SUBDOMAIN_BYTES_MAX && text.split('.').all(is_part)
 }
 
 impl crate::Chain {

@@ -26,6 +26,7 @@ mod required;
 mod rounds;
 mod row;
 mod said;
+mod selector;
 mod settings;
 mod spread;
 mod status;
@@ -33,9 +34,8 @@ mod view;
 
 pub use chain::{Chain, OnFailure, Otherwise, Policy, Surroundings, Waits};
 pub use document::{
-    API_VERSION, ENGINE, EffectMode, EngineDocument, EngineSpec, LabelSelector, MATCH_POLICY, MatchClaims,
-    MatchExpression, MatchPolicy, MatchPolicySpec, ObjectMeta, RECLAIM_POLICY, ReclaimPolicy,
-    ReclaimPolicySpec,
+    API_VERSION, ENGINE, EffectMode, EngineDocument, EngineSpec, MATCH_POLICY, MatchClaims, MatchPolicy,
+    MatchPolicySpec, ObjectMeta, RECLAIM_POLICY, ReclaimPolicy, ReclaimPolicySpec,
 };
 pub use evidence::{AskedPolicy, Basis, MatcherEvidence, PolicyEvidence, ReclaimerEvidence, Skipped};
 pub use filtered::{AllowedVolumes, Filtered, Scored, allowed};
@@ -52,6 +52,7 @@ pub use rejections::{Rejections, Unscored};
 pub use replay::{AskedAgain, PolicyDifference};
 pub use rounds::Rounds;
 pub use said::{Said, Says};
+pub use selector::{LabelSelector, MatchExpression};
 pub use settings::{SettingsSchema, check_settings};
 pub use spread::Rests;
 pub use status::{Condition, LastGood, ObjectStatus};

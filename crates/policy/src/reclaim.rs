@@ -85,6 +85,7 @@ pub enum Wish {
 /// An answer of a reclaimer that a document allows although it destroys or shows more than the volume's own
 /// reclaim policy does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Allowed {
     /// To delete a volume whose reclaim policy is not `Delete`.
     Delete,

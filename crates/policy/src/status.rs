@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// `status` of a `MatchPolicy`, `ReclaimPolicy` or `Engine`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectStatus {
     /// `metadata.generation` that the conditions are about.
@@ -16,6 +17,10 @@ pub struct ObjectStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<Text>,
     /// `Ready`, `SettingsValid` and `Effective`.
+    #[cfg_attr(feature = "schema", schemars(extend(
+        "x-kubernetes-list-type" = "map",
+        "x-kubernetes-list-map-keys" = ["type"],
+    )))]
     pub conditions: Vec<Condition>,
     /// The last generation that was ready. It stays in use while a later one is not.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -31,6 +36,7 @@ pub struct ObjectStatus {
 
 /// The last generation that was ready.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LastGood {
     /// Its `metadata.generation`.
@@ -43,12 +49,14 @@ pub struct LastGood {
 
 /// `metav1.Condition`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
     /// Its name.
     #[serde(rename = "type")]
     pub kind: Text,
     /// `True`, `False` or `Unknown`.
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = ["True", "False", "Unknown"])))]
     pub status: Text,
     /// A word in CamelCase.
     pub reason: Text,
@@ -57,5 +65,6 @@ pub struct Condition {
     /// The generation that it is about.
     pub observed_generation: i64,
     /// When `status` changed last, by RFC 3339.
+    #[cfg_attr(feature = "schema", schemars(extend("format" = "date-time")))]
     pub last_transition_time: Text,
 }

@@ -5,23 +5,25 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use crate::tools::{self, Tool};
-use crate::{process, test, timing, workspace};
+use crate::{crds, process, test, timing, workspace};
 
 /// Makes the command of a check, after installing what it needs.
 type Check = fn() -> Result<Command>;
 
 /// Carries out `cargo xtask check`. All checks run, even if one fails; the error names all that failed.
 pub(crate) fn run() -> Result<()> {
-    let checks: [(&str, Check); 9] = [
+    let checks: [(&str, Check); 11] = [
         ("format", || Ok(cargo(&["fmt", "--all", "--", "--check"]))),
         ("lints", || {
             Ok(cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]))
         }),
         ("long tests", long_tests),
+        ("generator of definitions", generator),
         ("fuzz targets", fuzz_targets),
         ("documents", documents),
         ("dependencies", dependencies),
         ("chart", || this(&["chart", "--check"])),
+        ("definitions", || this(&["crds", "--check"])),
         ("reference", || this(&["reference", "--check"])),
         ("workflows", workflows),
     ];
@@ -49,6 +51,13 @@ fn cargo(arguments: &[&str]) -> Command {
 fn long_tests() -> Result<Command> {
     let mut command = cargo(&["clippy", "--quiet", "--workspace"]);
     command.args(test::OF_LONG_RUNS.iter().flat_map(|test| ["--test", test])).args(["--", "-D", "warnings"]);
+    Ok(command)
+}
+
+/// It needs a feature that nothing else has.
+fn generator() -> Result<Command> {
+    let mut command = cargo(&["clippy", "--quiet"]);
+    command.args(crds::GENERATOR).args(["--", "-D", "warnings"]);
     Ok(command)
 }
 

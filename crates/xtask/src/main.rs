@@ -9,7 +9,7 @@
 //! - [`conformance`]: recorded cases of upstream's controller; [`mod@record`]: how they are recorded;
 //! - [`defects`]: known bugs that the tests must catch;
 //! - [`mod@bench`]: benchmarks; [`soak`]: tests that take hours;
-//! - [`chart`]: the generated parts of the Helm chart;
+//! - [`chart`]: the generated parts of the Helm chart; [`crds`]: the definitions of Bindery's kinds in it;
 //! - [`mod@reference`]: the reference for authors of policies;
 //! - [`image`]: Bindery's container image; [`oci`]: the format of container images;
 //! - [`cluster`]: a real cluster on this machine; [`playground`]: a simulated one;
@@ -24,6 +24,7 @@ mod check;
 mod cluster;
 mod components;
 mod conformance;
+mod crds;
 mod defects;
 mod image;
 mod oci;
@@ -62,6 +63,7 @@ enum Command {
     Check,
     Test(test::Arguments),
     Chart(chart::Arguments),
+    Crds(crds::Arguments),
     Image(image::Arguments),
     Cluster(cluster::Arguments),
     Playground(playground::Arguments),
@@ -97,6 +99,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Check => check::run(),
         Command::Test(arguments) => test::run(&arguments),
         Command::Chart(arguments) => chart::run(&arguments),
+        Command::Crds(arguments) => crds::run(&arguments),
         Command::Image(arguments) => image::run(&arguments),
         Command::Cluster(arguments) => cluster::run(&arguments),
         Command::Playground(arguments) => playground::run(&arguments),
