@@ -49,7 +49,7 @@ use self::eligibility::Eligibility;
 use self::health::{ReplicaHealth, Startup};
 use self::leader::{Leadership, LeaseArguments};
 use self::mode::ModeArgument;
-use self::policy_objects::PolicyObjectsArgument;
+use self::policy_objects::{ConfiguredObjects, PolicyObjectsArgument};
 use self::recycler::RecyclerArguments;
 use self::start::Started;
 use self::tasks::Tasks;
@@ -205,7 +205,8 @@ async fn run_replica(
     let watches = tasks.start("the watches", watches);
     let webhook = webhook.map(|webhook| {
         let reviewer = Arc::clone(&replica.binder);
-        let router = arguments.admission.router(arguments.mode, reviewer, &admission_metrics);
+        let policies = objects.as_ref().map(ConfiguredObjects::reviewer);
+        let router = arguments.admission.router(arguments.mode, reviewer, &admission_metrics, policies);
         let restores = replica.binder.intake().freshness().regressions();
         tasks.start("the webhook", webhook.serve(router, restores, shutdown.clone()))
     });

@@ -5,6 +5,7 @@
 //! the policy matches waits.
 
 mod load;
+mod review;
 mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,11 +16,13 @@ use std::time::Duration;
 use anyhow::Result;
 use bindery_controller::Binder;
 use bindery_kube::{ApiClient, ApiPort, PolicyObjects, PolicyWatches};
-use bindery_policy::{Chain, ENGINE, ObjectStatus, Policy, ReclaimRule};
+use bindery_policy::{Chain, ENGINE, MATCH_POLICY, ObjectStatus, Policy, RECLAIM_POLICY, ReclaimRule};
+use bindery_webhook::PolicyReviewer;
 use serde_json::Value;
 use tokio::time::{MissedTickBehavior, interval};
 
 use self::load::{Effect, Hosts, LoadedObject};
+use self::review::ObjectReviewer;
 use super::Arguments;
 use super::components::Components;
 use super::mode::ModeArgument;
@@ -59,6 +62,16 @@ impl ConfiguredObjects {
         let (objects, watches) = PolicyObjects::new(client);
         let (hosts, mode) = (Hosts::new(arguments)?, arguments.mode);
         Ok((Self { objects, hosts, base, mode, loaded: BTreeMap::new() }, watches))
+    }
+
+    /// Reviews objects as they are applied.
+    pub(super) fn reviewer(&self) -> Arc<dyn PolicyReviewer> {
+        Arc::new(ObjectReviewer {
+            objects: Arc::clone(&self.objects),
+            hosts: self.hosts.clone(),
+            files: Arc::clone(&self.base.policies),
+            mode: self.mode,
+        })
     }
 
     /// Waits until all kinds are listed, then loads them. `awaits` is told what is awaited.
@@ -159,12 +172,9 @@ impl ConfiguredObjects {
         if kind == ENGINE {
             return false;
         }
-        let files = &self.base.policies;
-        let is_policy = kind == bindery_policy::RECLAIM_POLICY
-            && self.loaded.contains_key(&(bindery_policy::MATCH_POLICY.to_owned(), name.clone()));
-        is_policy
-            || files.policies().iter().any(|policy| *policy.name == *name)
-            || files.reclaimers().iter().any(|rule| *rule.name == *name)
+        let is_policy =
+            kind == RECLAIM_POLICY && self.loaded.contains_key(&(MATCH_POLICY.to_owned(), name.clone()));
+        is_policy || self.base.policies.metrics(&name).is_some()
     }
 
     async fn write_status(&self, binder: &Binder<ApiPort>, with_counts: bool) {

@@ -71,6 +71,11 @@ enum Module {
 }
 
 impl LoadedObject {
+    /// An object that has loaded nothing.
+    pub(super) fn new(object: Value) -> Self {
+        Self { object, effect: Effect::None, last_good: None, fault: None, config_map: None }
+    }
+
     /// Loads an object. If it fails, the earlier generation stays, or the last good one of the object's
     /// status is loaded.
     pub(super) async fn load(
@@ -80,9 +85,8 @@ impl LoadedObject {
         hosts: &Hosts,
         objects: &PolicyObjects,
     ) -> Self {
-        let mut loading =
-            Self { object, effect: Effect::None, last_good: None, fault: None, config_map: None };
-        if loading.object["spec"]["mode"] == "off" {
+        let mut loading = Self::new(object);
+        if loading.is_off() {
             return loading;
         }
         let object = loading.object.clone();
@@ -163,7 +167,7 @@ impl LoadedObject {
     }
 
     /// Fetches, compiles and checks the module of an object. Returns its digest too.
-    async fn attempt(
+    pub(super) async fn attempt(
         &mut self,
         object: &Value,
         hosts: &Hosts,
