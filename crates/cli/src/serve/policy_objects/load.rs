@@ -52,6 +52,17 @@ pub(super) struct Fault {
     pub(super) why: String,
 }
 
+impl Fault {
+    /// The field that is at fault.
+    pub(super) fn field(&self) -> &'static str {
+        match self.reason {
+            "SettingsInvalid" => "spec.settings",
+            "ModuleInvalid" | "ModuleUnavailable" => "spec.module",
+            _ => "spec",
+        }
+    }
+}
+
 /// An object with what it has loaded.
 pub(super) struct LoadedObject {
     /// The object without its status.
@@ -224,7 +235,7 @@ fn compile(object: &Value, module: Module, hosts: &Hosts) -> Result<(Effect, Str
     let digest = policy.digest().to_owned();
     let checked = document.check_settings(&policy).context("it did not check its settings");
     let checked = checked.map_err(fault("ModuleInvalid"))?;
-    checked.map_err(|why| fault("SettingsInvalid")(anyhow!("spec.settings: {why}")))?;
+    checked.map_err(|why| fault("SettingsInvalid")(anyhow!(why)))?;
     let loaded = document.load(Ok(policy)).map_err(fault("ModuleInvalid"))?;
     Ok((Effect::from(loaded), digest))
 }

@@ -36,7 +36,7 @@ impl ObjectReviewer {
             }
             Ok(_) => Ok(()),
             Err(fault) if fault.reason == "ModuleUnavailable" => Err(PolicyFinding::Doubtful(fault.why)),
-            Err(fault) => Err(PolicyFinding::Refused(fault.why)),
+            Err(fault) => Err(PolicyFinding::Refused { field: fault.field(), why: fault.why }),
         }
     }
 
@@ -48,8 +48,8 @@ impl ObjectReviewer {
             let is_active = other["spec"]["mode"] != "off";
             let (other_kind, other_name) = super::name(&other);
             if is_engine(&kind) && is_engine(&other_kind) && other_name != name && is_active {
-                let why = format!("spec.mode: Engine {other_name:?} is in effect: set that one to off first");
-                return Err(PolicyFinding::Refused(why));
+                let why = format!("Engine {other_name:?} is in effect: set that one to off first");
+                return Err(PolicyFinding::Refused { field: "spec.mode", why });
             }
             let are_policies = !is_engine(&kind) && !is_engine(&other_kind);
             if are_policies && other_kind != kind && other_name == name {
@@ -64,7 +64,8 @@ impl ObjectReviewer {
 }
 
 fn taken(by: &str, name: &str) -> PolicyFinding {
-    PolicyFinding::Refused(format!("metadata.name: {by} has the name {name:?}: give it another one"))
+    let why = format!("{by} has the name {name:?}: give this one another name");
+    PolicyFinding::Refused { field: "metadata.name", why }
 }
 
 impl PolicyReviewer for ObjectReviewer {

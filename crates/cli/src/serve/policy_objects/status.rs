@@ -65,7 +65,7 @@ impl ConfiguredObjects {
             None if loaded.object["kind"] == ENGINE => "the engine of the settings stays".to_owned(),
             None => "what it matches waits".to_owned(),
         };
-        told("False", fault.reason, format!("{}; {stays}", fault.why))
+        told("False", fault.reason, format!("{}: {}; {stays}", fault.field(), fault.why))
     }
 
     fn effective(&self, name: &ObjectName, loaded: &LoadedObject) -> Told {
