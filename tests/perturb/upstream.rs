@@ -107,7 +107,7 @@ impl Upstream {
 
     fn decode(&self, kind: Kind, object: &Value) -> Object {
         let declared = self.binder.intake().declared();
-        plain_object(decode::object(kind, object, declared).expect("the simulator stores objects"))
+        plain_object(decode::object(kind, object, &declared).expect("the simulator stores objects"))
     }
 
     /// Watches a kind, and looks at each object that has changed, until the watch ends.

@@ -3,6 +3,7 @@
 //! `POST /validate` takes an `AdmissionReview` of `admission.k8s.io/v1` and has the engine review its object.
 //! A denial names the field, both values and the remedy; a warning does so in 120 characters.
 //! `docs/admission.md` lists the rules and their answers. `POST /mutate` steers claims ([`SteeredClass`]).
+//! `POST /validate-policy` reviews policies that are cluster objects ([`PolicyReviewer`]).
 //!
 //! # Guarantees
 //!
@@ -19,6 +20,7 @@
 mod body;
 mod fault;
 mod metrics;
+mod policy;
 mod request;
 mod response;
 mod rules;
@@ -45,6 +47,7 @@ use self::body::{BodyBudget, BodyError};
 use self::fault::Fault;
 pub use self::metrics::AdmissionMetrics;
 use self::metrics::Outcome;
+pub use self::policy::{PolicyFinding, PolicyReviewer};
 use self::request::AdmissionRequest;
 use self::response::{AdmissionResponse, AnsweredReview, Findings};
 pub use self::rules::{AdmissionRule, Level, Levels, RuleLevel, RuleLevelError};
@@ -55,6 +58,9 @@ use self::wording::{AdmissionFinding, clipped};
 pub const PATH: &str = "/validate";
 /// The path of requests that may be changed.
 pub const MUTATE_PATH: &str = "/mutate";
+
+/// The path of policies and engines that are cluster objects.
+pub const POLICY_PATH: &str = "/validate-policy";
 
 /// How long an API server waits if it does not say so: the timeout that the chart sets.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -111,8 +117,8 @@ pub trait Reviewer: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<Finding>, ReviewError>> + Send;
 
     /// The facts that policies declare, which are decoded with each object.
-    fn declared(&self) -> &Declared {
-        Declared::NONE
+    fn declared(&self) -> Arc<Declared> {
+        Arc::default()
     }
 
     /// A class of the cluster.
@@ -126,7 +132,7 @@ impl<P: Port> Reviewer for Binder<P> {
         Self::review(self, reviewed, reads).await
     }
 
-    fn declared(&self) -> &Declared {
+    fn declared(&self) -> Arc<Declared> {
         self.intake().declared()
     }
 
@@ -136,24 +142,27 @@ impl<P: Port> Reviewer for Binder<P> {
     }
 }
 
-/// The route of admission.
+/// The routes of admission; `policies` reviews policies that are cluster objects, where these are loaded.
 pub fn admission<R: Reviewer>(
     reviewer: Arc<R>,
     settings: AdmissionSettings,
     metrics: AdmissionMetrics,
+    policies: Option<Arc<dyn PolicyReviewer>>,
 ) -> Router {
     let reviews = Semaphore::new(settings.in_flight_max);
     let live_reviews = Semaphore::new(LIVE_REVIEWS_MAX);
     let bodies = BodyBudget::new();
-    let admission = Admission { reviewer, settings, metrics, bodies, reviews, live_reviews };
+    let admission = Admission { reviewer, policies, settings, metrics, bodies, reviews, live_reviews };
     Router::new()
         .route(PATH, post(validate::<R>))
         .route(MUTATE_PATH, post(mutate::<R>))
+        .route(POLICY_PATH, post(validate_policy::<R>))
         .with_state(Arc::new(admission))
 }
 
 struct Admission<R> {
     reviewer: Arc<R>,
+    policies: Option<Arc<dyn PolicyReviewer>>,
     settings: AdmissionSettings,
     metrics: AdmissionMetrics,
     bodies: BodyBudget,
@@ -166,6 +175,7 @@ struct Admission<R> {
 enum Service {
     Validate,
     Mutate,
+    ValidatePolicy,
 }
 
 async fn validate<R: Reviewer>(
@@ -177,6 +187,13 @@ async fn validate<R: Reviewer>(
 
 async fn mutate<R: Reviewer>(State(admission): State<Arc<Admission<R>>>, request: Request<Body>) -> Response {
     admission.respond(request, Service::Mutate).await
+}
+
+async fn validate_policy<R: Reviewer>(
+    State(admission): State<Arc<Admission<R>>>,
+    request: Request<Body>,
+) -> Response {
+    admission.respond(request, Service::ValidatePolicy).await
 }
 
 impl<R: Reviewer> Admission<R> {
@@ -210,6 +227,7 @@ impl<R: Reviewer> Admission<R> {
         let response = match service {
             Service::Validate => self.review(&request, deadline).await,
             Service::Mutate => self.steer(&request),
+            Service::ValidatePolicy => self.review_policy(&request, deadline).await,
         };
         match serde_json::to_vec(&AnsweredReview::from(response)) {
             Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
@@ -228,6 +246,14 @@ impl<R: Reviewer> Admission<R> {
         response
     }
 
+    async fn review_policy(&self, request: &AdmissionRequest<'_>, deadline: Instant) -> AdmissionResponse {
+        let review = policy::review(request, self.policies.as_deref());
+        timeout_at(deadline, review).await.unwrap_or_else(|_| {
+            let why = "its module is not compiled yet: the status of the object will tell whether it works";
+            AdmissionResponse::warned(&request.uid, why)
+        })
+    }
+
     fn steer(&self, request: &AdmissionRequest<'_>) -> AdmissionResponse {
         let class = |name: &str| self.reviewer.class(name);
         let (steering, response) = steer::steer(request, &self.settings.steered, class);
@@ -242,7 +268,7 @@ impl<R: Reviewer> Admission<R> {
         deadline: Instant,
         object: &mut Option<Regarding>,
     ) -> (Outcome, AdmissionResponse) {
-        let reviewed = match request.reviewed(self.reviewer.declared()) {
+        let reviewed = match request.reviewed(&self.reviewer.declared()) {
             Ok(Some(reviewed)) => reviewed,
             Ok(None) => return (Outcome::Passed, AdmissionResponse::allowed(&request.uid)),
             Err(why) => {

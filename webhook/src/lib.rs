@@ -16,7 +16,8 @@ pub mod server;
 pub mod tls;
 
 pub use admission::{
-    AdmissionMetrics, AdmissionRule, AdmissionSettings, BODY_MAX, Level, Levels, MUTATE_PATH, PATH, Reviewer,
-    RuleLevel, RuleLevelError, SteeredClass, SteeredClassError, admission,
+    AdmissionMetrics, AdmissionRule, AdmissionSettings, BODY_MAX, Level, Levels, MUTATE_PATH, PATH,
+    POLICY_PATH, PolicyFinding, PolicyReviewer, Reviewer, RuleLevel, RuleLevelError, SteeredClass,
+    SteeredClassError, admission,
 };
 pub use health::{Check, Health, router, serve};

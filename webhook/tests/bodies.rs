@@ -161,7 +161,7 @@ async fn costly_bodies_cost_little_memory() {
         body_within: PATIENCE,
         ..AdmissionSettings::default()
     };
-    let router = admission(Arc::clone(&holding), settings, AdmissionMetrics::default());
+    let router = admission(Arc::clone(&holding), settings, AdmissionMetrics::default(), None);
     let server = TestServer::with_router(router, Limits::default(), None).await;
     let (large, small) = (costly(BODY_MAX), costly(SMALL));
     let before = resident_kib("self");

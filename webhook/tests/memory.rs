@@ -31,7 +31,8 @@ const COST_MAX: u64 = 128 * 1024;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heads_without_bodies_cost_little_memory() {
     allow_files(2 * CONNECTIONS + OTHERS);
-    let router = admission(Arc::new(NoFindings), AdmissionSettings::default(), AdmissionMetrics::default());
+    let router =
+        admission(Arc::new(NoFindings), AdmissionSettings::default(), AdmissionMetrics::default(), None);
     // A slow machine must not close the first connections.
     let limits = Limits { idle_max: Duration::from_secs(3600), ..Limits::default() };
     let server = TestServer::with_router(router, limits, None).await;

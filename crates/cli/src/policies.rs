@@ -9,8 +9,8 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use bindery_core::Text;
 use bindery_host::{ComponentPolicy, Limits, PolicyHost};
 use bindery_policy::{
-    API_VERSION, Chain, MATCH_POLICY, MatchPolicy, Policy, RECLAIM_POLICY, ReclaimPolicy, ReclaimRule,
-    check_settings,
+    API_VERSION, Chain, EffectMode, MATCH_POLICY, MatchPolicy, Policy, PolicyFault, RECLAIM_POLICY,
+    ReclaimPolicy, ReclaimRule, check_settings,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -42,6 +42,11 @@ pub(crate) enum Purpose {
 }
 
 impl PolicyArguments {
+    /// Where the policies that ship are.
+    pub(crate) fn shipped(&self) -> &ShippedArgument {
+        &self.shipped
+    }
+
     /// Loads the policies. A document that is wrong is an error.
     pub(crate) fn load(&self, cache: &CacheArgument, purpose: Purpose) -> Result<Arc<Chain>> {
         if self.policy.is_empty() {
@@ -51,7 +56,12 @@ impl PolicyArguments {
         let mut names = BTreeSet::new();
         let (mut policies, mut reclaimers) = (Vec::new(), Vec::new());
         for manifest in self.manifests()? {
-            let policy = self.policy(&host, &manifest, purpose).with_context(|| at(&manifest))?;
+            let document = Document::of(&manifest.object).with_context(|| at(&manifest))?;
+            if document.mode() == EffectMode::Off {
+                continue;
+            }
+            let policy = self.policy(&host, &document, &manifest.file, purpose);
+            let policy = policy.with_context(|| at(&manifest))?;
             if !names.insert(policy.name().clone()) {
                 bail!("{}: there are two policies of name {:?}; rename one", at(&manifest), policy.name());
             }
@@ -80,17 +90,13 @@ impl PolicyArguments {
         Ok(manifests)
     }
 
-    fn policy(&self, host: &PolicyHost, manifest: &Manifest, purpose: Purpose) -> Result<Loaded> {
-        let document = Document::of(&manifest.object)?;
-        let (name, spec_module, settings) = match &document {
-            Document::Match(it) => (&it.metadata.name, &it.spec.module, &it.spec.settings),
-            Document::Reclaim(it) => (&it.metadata.name, &it.spec.module, &it.spec.settings),
-        };
-        let folder = Path::new(&manifest.file).parent().unwrap_or(Path::new(""));
-        let path = self.shipped.path(spec_module, folder);
+    fn policy(&self, host: &PolicyHost, document: &Document, file: &str, purpose: Purpose) -> Result<Loaded> {
+        let name = document.name();
+        let folder = Path::new(file).parent().unwrap_or(Path::new(""));
+        let path = self.shipped.path(document.module(), folder);
         let checked = path.and_then(|path| module::load(host, &path, Limits::policy())).and_then(|module| {
-            let checked = check_settings(module.metadata(), settings, |settings| module.check(settings));
-            Ok((module, checked.context("it did not check its settings")?))
+            let checked = document.check_settings(&module).context("it did not check its settings")?;
+            Ok((module, checked))
         });
         let module = match checked {
             Ok((module, Ok(()))) => Ok(module),
@@ -107,13 +113,14 @@ impl PolicyArguments {
 }
 
 /// A policy document.
-enum Document {
+pub(crate) enum Document {
     Match(MatchPolicy),
     Reclaim(ReclaimPolicy),
 }
 
 /// What a document has loaded.
-enum Loaded {
+#[derive(Clone)]
+pub(crate) enum Loaded {
     Match(Policy),
     Reclaim(ReclaimRule),
 }
@@ -129,7 +136,7 @@ impl Loaded {
 
 impl Document {
     /// Reads and checks a document.
-    fn of(object: &Value) -> Result<Self> {
+    pub(crate) fn of(object: &Value) -> Result<Self> {
         let (version, kind) = (&object["apiVersion"], &object["kind"]);
         let document = match (version.as_str(), kind.as_str()) {
             (Some(API_VERSION), Some(MATCH_POLICY)) => Self::Match(parse(object)?),
@@ -147,7 +154,39 @@ impl Document {
         Ok(document)
     }
 
-    fn load(self, module: Result<ComponentPolicy, String>) -> Result<Loaded> {
+    pub(crate) fn name(&self) -> &Text {
+        match self {
+            Self::Match(document) => &document.metadata.name,
+            Self::Reclaim(document) => &document.metadata.name,
+        }
+    }
+
+    pub(crate) fn module(&self) -> &str {
+        match self {
+            Self::Match(document) => &document.spec.module,
+            Self::Reclaim(document) => &document.spec.module,
+        }
+    }
+
+    pub(crate) fn mode(&self) -> EffectMode {
+        match self {
+            Self::Match(document) => document.spec.mode,
+            Self::Reclaim(document) => document.spec.mode,
+        }
+    }
+
+    /// Checks its settings. The inner error is a sentence about them; the outer one says that the module
+    /// failed.
+    pub(crate) fn check_settings(&self, module: &ComponentPolicy) -> Result<Result<(), String>, PolicyFault> {
+        let settings = match self {
+            Self::Match(document) => &document.spec.settings,
+            Self::Reclaim(document) => &document.spec.settings,
+        };
+        check_settings(module.metadata(), settings, |settings| module.check(settings))
+    }
+
+    /// The policy, or what holds all that it matches where its module could not be loaded.
+    pub(crate) fn load(&self, module: Result<ComponentPolicy, String>) -> Result<Loaded> {
         Ok(match (self, module) {
             (Self::Match(document), Ok(ComponentPolicy::Matcher(matcher))) => {
                 let policy = document.policy(Ok(Arc::new(matcher)));
@@ -169,7 +208,7 @@ impl Document {
     }
 }
 
-fn parse<T: DeserializeOwned>(object: &Value) -> Result<T> {
+pub(crate) fn parse<T: DeserializeOwned>(object: &Value) -> Result<T> {
     serde_path_to_error::deserialize(object).map_err(|error| {
         let path = error.path().to_string();
         anyhow!("{path}: {}", error.into_inner())

@@ -14,7 +14,9 @@ mod health;
 mod leader;
 mod metrics;
 mod mode;
+mod policy_objects;
 mod recycler;
+mod start;
 mod tasks;
 mod webhook;
 
@@ -30,7 +32,7 @@ use axum::Router;
 use bindery_controller::{Binder, Configuration, EVENT_REFRESH, Parts, Plugin, Settings};
 use bindery_kube::plugins::{HostPath, Nfs, RecyclerSettings};
 use bindery_kube::watch::{self, WatchLimits};
-use bindery_kube::{ApiClient, ApiPort, CredentialsError, Events, Template, system_clock};
+use bindery_kube::{ApiClient, ApiPort, Events, Template, system_clock};
 use bindery_store::Store;
 use bindery_webhook::{AdmissionMetrics, router, serve};
 use futures::FutureExt as _;
@@ -47,9 +49,11 @@ use self::eligibility::Eligibility;
 use self::health::{ReplicaHealth, Startup};
 use self::leader::{Leadership, LeaseArguments};
 use self::mode::ModeArgument;
+use self::policy_objects::{ConfiguredObjects, PolicyObjectsArgument};
 use self::recycler::RecyclerArguments;
+use self::start::Started;
 use self::tasks::Tasks;
-use self::webhook::{Webhook, WebhookArguments, WebhookStatistics};
+use self::webhook::{WebhookArguments, WebhookStatistics};
 use crate::engine::EngineArguments;
 use crate::policies::PolicyArguments;
 use crate::stop::Stop;
@@ -113,6 +117,8 @@ pub(crate) struct Arguments {
     engine: EngineArguments,
     #[command(flatten)]
     policies: PolicyArguments,
+    #[command(flatten)]
+    policy_objects: PolicyObjectsArgument,
 }
 
 impl Arguments {
@@ -155,22 +161,24 @@ async fn run_until_stopped(arguments: &Arc<Arguments>) -> Result<()> {
     let address = listener.local_addr()?;
     let server = serve(listener, process.startup.router(), process.shutdown.clone().cancelled_owned());
     let server = process.tasks.start("the server of health and metrics", server);
+    let Process { stop, startup, tasks, statistics, .. } = &mut process;
+    let started = Started::new(arguments, startup, tasks, statistics);
     let started = tokio::select! {
-        () = process.stop.signalled() => None,
-        started = start(arguments, &process.startup, &process.statistics) => Some(started?),
+        () = stop.signalled() => None,
+        started = started => Some(started?),
     };
-    let Some((components, client, webhook)) = started else {
+    let Some(started) = started else {
         tracing::info!("ending before the start was over");
         return Ok(());
     };
     tracing::info!(
         %address,
-        engine = arguments.engine.describe(&*components.engine),
-        policies = components.policies.is_loaded().then(|| components.policies.digest()),
+        engine = arguments.engine.describe(&*started.components.engine),
+        policies = started.components.policies.is_loaded().then(|| started.components.policies.digest()),
         config = arguments.config.as_deref().map(tracing::field::debug),
         "serving"
     );
-    let failed = run_replica(arguments, client, components, webhook, process).await?;
+    let failed = run_replica(arguments, started, process).await?;
     server.await.context("the server of health and metrics has failed")?;
     failed.map_or(Ok(()), |task| Err(anyhow!("{task} has ended by itself; the log says why")))
 }
@@ -178,9 +186,7 @@ async fn run_until_stopped(arguments: &Arc<Arguments>) -> Result<()> {
 /// Runs a replica until a signal, or until one of its tasks ends by itself; returns the name of that task.
 async fn run_replica(
     arguments: &Arguments,
-    client: ApiClient,
-    components: Components,
-    webhook: Option<Webhook>,
+    Started { components, client, webhook, objects }: Started,
     process: Process,
 ) -> Result<Option<&'static str>> {
     let Process { mut stop, startup, shutdown, mut tasks, statistics } = process;
@@ -199,9 +205,14 @@ async fn run_replica(
     let watches = tasks.start("the watches", watches);
     let webhook = webhook.map(|webhook| {
         let reviewer = Arc::clone(&replica.binder);
-        let router = arguments.admission.router(arguments.mode, reviewer, &admission_metrics);
+        let policies = objects.as_ref().map(ConfiguredObjects::reviewer);
+        let router = arguments.admission.router(arguments.mode, reviewer, &admission_metrics, policies);
         let restores = replica.binder.intake().freshness().regressions();
         tasks.start("the webhook", webhook.serve(router, restores, shutdown.clone()))
+    });
+    let objects = objects.map(|objects| {
+        let (binder, leads) = (Arc::clone(&replica.binder), Arc::clone(&replica.leads));
+        tasks.start("the loader of policies", objects.run(binder, leads))
     });
     let events = replica.events.clone();
     let binder = tasks.start("the binder", replica.bind(&arguments.lease, shutdown.clone()));
@@ -217,6 +228,9 @@ async fn run_replica(
     flush(&events).await;
     event_worker.abort();
     clock.abort();
+    if let Some(objects) = objects {
+        objects.abort();
+    }
     Ok(failed)
 }
 
@@ -239,22 +253,6 @@ async fn flush(events: &Events) {
     if timeout(EVENTS_MAX, events.flush()).await.is_err() {
         tracing::warn!("the API server does not answer; events that were not written yet are lost");
     }
-}
-
-/// Loads the components and the credentials, and prepares the webhook if it is on.
-async fn start(
-    arguments: &Arc<Arguments>,
-    startup: &Startup,
-    statistics: &WebhookStatistics,
-) -> Result<(Components, ApiClient, Option<Webhook>)> {
-    startup.waits_for("the compilation of the engine and the policies");
-    let components = Components::load(Arc::clone(arguments)).await?;
-    startup.waits_for("the credentials of the kubeconfig or the service account");
-    // A credential plugin may take a minute.
-    let client = client(arguments).await?;
-    startup.waits_for("the certificate of the webhook");
-    let webhook = arguments.webhook.open(&client, statistics).await?;
-    Ok((components, client, webhook))
 }
 
 /// The parts of a replica that has started.
@@ -338,19 +336,6 @@ async fn lead(leadership: Leadership, shutdown: CancellationToken) {
     );
 }
 
-/// The client of the cluster.
-async fn client(arguments: &Arguments) -> Result<ApiClient> {
-    let Some(path) = &arguments.kubeconfig else {
-        return ApiClient::in_cluster().await.map_err(|error| match error {
-            CredentialsError::NotInCluster(_) => anyhow::Error::new(error)
-                .context("there is no service account of a pod: give --kubeconfig (BINDERY_KUBECONFIG)"),
-            _ => error.into(),
-        });
-    };
-    let client = ApiClient::from_kubeconfig(path).await;
-    client.with_context(|| format!("--kubeconfig {} cannot be used", path.display()))
-}
-
 fn binder(
     arguments: &Arguments,
     client: &ApiClient,
@@ -378,6 +363,7 @@ fn binder(
             in_flight_max: arguments.in_flight,
             shutdown_grace: settings.shutdown_grace.min(arguments.lease.settings().grace()),
             event_refresh: Duration::from_secs(arguments.event_refresh),
+            watches_namespaces: arguments.policy_objects.policy_objects,
             ..settings
         },
         journal: None,

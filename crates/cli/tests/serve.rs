@@ -27,6 +27,8 @@ mod leading;
 mod load;
 #[path = "serve/policies.rs"]
 mod policies;
+#[path = "serve/policy_objects.rs"]
+mod policy_objects;
 #[path = "serve/restored.rs"]
 mod restored;
 #[path = "serve/steer.rs"]

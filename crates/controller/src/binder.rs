@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_core::{Claim, Decision, DecisionLimits, Engine, Outcome, Request, Subject, Volume};
-use bindery_policy::{Activity, Said};
+use bindery_policy::{Chain, Said};
 use bindery_store::Store;
 use parking_lot::RwLock;
 use tokio::sync::Semaphore;
@@ -31,7 +31,8 @@ pub use self::refresh::EVENT_REFRESH;
 use self::repeats::Repeats;
 pub use self::review::Reviewed;
 use self::touches::Touches;
-use crate::decider::{Decider, Policies, chosen};
+pub use crate::decider::Policies;
+use crate::decider::{ActivePolicies, Decider, chosen};
 use crate::executor::{AGAIN_MIN, Carried, Conflicts, Executor, KnownObjects, NoteTimes, again_after};
 use crate::intake::Intake;
 use crate::observe::Observation;
@@ -83,6 +84,8 @@ pub struct Settings {
     pub session: DecisionLimits,
     /// How long decisions in flight may continue after shutdown; each makes a few writes.
     pub shutdown_grace: Duration,
+    /// Whether namespaces are watched although no policy reads them at the start, because a later one may.
+    pub watches_namespaces: bool,
     /// How soon an object whose last decision recorded an event is decided again, so that the event does not
     /// expire while it is true.
     pub event_refresh: Duration,
@@ -99,6 +102,7 @@ impl Default for Settings {
             recycles_max: 20,
             session: DecisionLimits::default(),
             shutdown_grace: Duration::from_secs(5),
+            watches_namespaces: false,
             event_refresh: EVENT_REFRESH,
         }
     }
@@ -173,13 +177,16 @@ impl<P: Port> Binder<P> {
         let metrics = Arc::<Metrics>::default();
         let Parts { store, port, engine, configuration, settings, journal } = parts;
         let (port, configuration) = (Arc::new(port), Arc::new(configuration));
+        let policies = ActivePolicies::new(Arc::clone(&configuration.policies));
+        let mut declared = configuration.policies.declared();
+        declared.namespaces |= settings.watches_namespaces;
         let intake = Intake::new(
             settings.mode,
             Arc::clone(&store),
             queue,
             Arc::clone(&operations),
             Arc::clone(&metrics),
-            configuration.policies.declared(),
+            declared,
         );
         store.keep_columns(Arc::clone(configuration.policies.columns()));
         let decider = Decider {
@@ -187,7 +194,7 @@ impl<P: Port> Binder<P> {
             port: Arc::clone(&port),
             engine: RwLock::new(engine),
             configuration: Arc::clone(&configuration),
-            policies: Policies::new(Arc::clone(&configuration.policies)),
+            policies: policies.clone(),
             operations: Arc::clone(&operations),
             limits: settings.session,
             records: journal.is_some(),
@@ -199,6 +206,7 @@ impl<P: Port> Binder<P> {
             store: Arc::clone(&store),
             intake: intake.clone(),
             configuration,
+            policies,
             operations: Arc::clone(&operations),
             metrics: Arc::clone(&metrics),
             write_health: WriteHealth::default(),
@@ -246,13 +254,13 @@ impl<P: Port> Binder<P> {
     }
 
     /// The policies with what they have done.
-    pub fn policies(&self) -> impl Iterator<Item = Activity<'_>> {
-        self.decider.policies.activities()
+    pub fn policies(&self) -> Arc<Policies> {
+        self.decider.policies.get()
     }
 
     /// How many released volumes a reclaimer has kept to which no loaded one applies any more.
     pub fn kept_without_policy(&self) -> usize {
-        self.decider.policies.left(&self.store)
+        self.decider.policies.get().left(&self.store)
     }
 
     /// Metrics that upstream has too.
@@ -286,6 +294,18 @@ impl<P: Port> Binder<P> {
         self.decider.swap_engine(engine)
     }
 
+    /// Replaces the policies and wakes every object. A decision ends with the policies that it began with.
+    /// Where the new ones read facts that are not decoded yet, the kinds are listed anew before. Only one call
+    /// may run at a time.
+    pub async fn swap_policies(&self, chain: Arc<Chain>) {
+        let kinds = self.intake.declare(&self.decider.policies.get().chain, &chain);
+        self.port.declare(self.intake.declared());
+        self.intake.list_anew(kinds).await;
+        self.store.keep_columns(Arc::clone(chain.columns()));
+        self.decider.policies.swap(chain);
+        self.intake.queue_all();
+    }
+
     /// What the policies of a claim say about a volume that it could newly get. For commands that explain: it
     /// asks matchers on this thread, which takes milliseconds for one that contains an interpreter.
     ///
@@ -293,7 +313,7 @@ impl<P: Port> Binder<P> {
     ///
     /// A policy gives no answer: which, and why.
     pub fn said(&self, claim: &Claim, volume: &Volume) -> Result<Vec<Said>, String> {
-        self.decider.policies.said(&self.store, claim, volume).map_err(|stop| stop.to_string())
+        self.decider.policies.get().said(&self.store, claim, volume).map_err(|stop| stop.to_string())
     }
 
     /// Decides one object and carries the decision out, except for operations, which it returns.

@@ -19,7 +19,7 @@ pub struct Configuration<T> {
     /// Whether released volumes may be offered again without being scrubbed, which shows their data to the
     /// next tenant. Off by default.
     pub offer_again: bool,
-    /// The policies that narrow the volumes that claims may get. None by default.
+    /// The policies at the start; [`crate::Binder::swap_policies`] replaces them. None by default.
     pub policies: Arc<Chain>,
 }
 

@@ -20,7 +20,8 @@ use bindery_policy::{Basis, Filtered, Reclaims, Rejections, Rests, Rounds, Unsco
 use bindery_store::{Kind, LiveReads, Revision, Store};
 use parking_lot::RwLock;
 
-pub(crate) use self::policies::{Policies, note};
+pub use self::policies::Policies;
+pub(crate) use self::policies::{ActivePolicies, note};
 pub(crate) use self::views::Proofs;
 use self::views::{BinderEnvironment, GuardView};
 use crate::freshness::Freshness;
@@ -39,7 +40,7 @@ pub(crate) struct Decider<P: Port> {
     pub(crate) port: Arc<P>,
     pub(crate) engine: RwLock<Arc<dyn Engine>>,
     pub(crate) configuration: Arc<Configuration<P::Template>>,
-    pub(crate) policies: Policies,
+    pub(crate) policies: ActivePolicies,
     pub(crate) operations: Arc<OperationMap>,
     pub(crate) limits: DecisionLimits,
     /// Whether a journal records what policies have said.
@@ -61,6 +62,8 @@ pub enum Reads {
 pub(crate) struct EngineRun {
     /// Its questions and answers. A review of cached objects needs none.
     pub(crate) exchanges: Vec<Exchange>,
+    /// The policies that were asked.
+    pub(crate) policies: Arc<Policies>,
     /// The store that it saw.
     pub(crate) since: Revision,
     /// A volume that was not available because a decision in flight has picked it.
@@ -103,12 +106,13 @@ impl<P: Port> Decider<P> {
         reads: Reads,
     ) -> Result<(Decision, EngineRun), EngineFault> {
         let (mut live, mut rounds) = (LiveReads::default(), Rounds::default());
+        let policies = self.policies.get();
         let mut live_reads = 0;
         while live_reads <= LIVE_READS_MAX {
-            let (answer, run) = self.run(engine, request, reads, &live, &mut rounds);
+            let (answer, run) = self.run(engine, &policies, request, reads, &live, &mut rounds);
             match answer {
                 Ok(decision) => return Ok((decision, run)),
-                Err(EngineFault::Stopped(Stop::Judge)) => rounds = self.policies.judge(rounds).await?,
+                Err(EngineFault::Stopped(Stop::Judge)) => rounds = policies.judge(rounds).await?,
                 Err(EngineFault::Stopped(Stop::LiveRead(question))) => {
                     live_reads += 1;
                     // Reviews are not counted, whatever they ask.
@@ -128,6 +132,7 @@ impl<P: Port> Decider<P> {
     pub(crate) fn run(
         &self,
         engine: &dyn Engine,
+        policies: &Arc<Policies>,
         request: &Request,
         reads: Reads,
         live: &LiveReads,
@@ -136,7 +141,7 @@ impl<P: Port> Decider<P> {
         let environment =
             BinderEnvironment { configuration: &self.configuration, operations: &self.operations };
         // The session locks the store.
-        let policed = (self.policies.claim(&self.store, request), self.policies.volume(request));
+        let policed = (policies.claim(&self.store, request), policies.volume(request));
         let mut session = self.store.session(&environment, live, self.limits);
         if let Subject::SyncClaim(claim) = &request.subject {
             session = session.for_claim(claim.key.clone(), claim.uid.clone());
@@ -146,14 +151,14 @@ impl<P: Port> Decider<P> {
         let (answer, exchanges) = match policed {
             (None, None) => told(engine, request, reads, &mut session),
             (None, Some(volume)) => {
-                let chain = &self.policies.chain;
+                let chain = &policies.chain;
                 let mut reclaims = Reclaims::new(&mut session, volume, chain, request.now, rounds);
                 let answer = told(engine, request, reads, &mut reclaims);
                 basis = reclaims.into_basis();
                 answer
             }
             (Some(claim), _) => {
-                let (chain, kept) = (&self.policies.chain, &self.policies.kept);
+                let (chain, kept) = (&policies.chain, &policies.kept);
                 match Filtered::new(&mut session, claim, chain, kept, rounds) {
                     Some(mut filtered) => {
                         let answer = told(engine, request, reads, &mut filtered);
@@ -169,7 +174,10 @@ impl<P: Port> Decider<P> {
         };
         // The store's lock ends with the session: subscriptions take another lock, and a wake takes both.
         let (since, in_flight) = (session.revision(), session.in_flight());
-        (answer, EngineRun { exchanges, since, in_flight, rejections, unscored, rests, basis, required })
+        let policies = Arc::clone(policies);
+        let run =
+            EngineRun { exchanges, policies, since, in_flight, rejections, unscored, rests, basis, required };
+        (answer, run)
     }
 
     /// Reads the answer to a question that the store cannot answer.
@@ -188,18 +196,19 @@ impl<P: Port> Decider<P> {
     /// The guard's answer on a decision, with these live reads.
     pub(crate) fn check(
         &self,
+        policies: &Policies,
         request: &Request,
         exchanges: &[Exchange],
         decision: &Decision,
         proofs: &Proofs,
     ) -> Result<(), Objection> {
-        let view = self.view(request.now, proofs);
+        let view = self.view(request.now, policies, proofs);
         guard::check(&Case { request, exchanges, decision, view: &view })
     }
 
-    fn view<'a>(&'a self, now: Timestamp, proofs: &'a Proofs) -> GuardView<'a> {
+    fn view<'a>(&'a self, now: Timestamp, policies: &'a Policies, proofs: &'a Proofs) -> GuardView<'a> {
         let offer_again = self.configuration.offer_again;
-        GuardView { store: &self.store, policies: &self.policies, proofs, offer_again, now }
+        GuardView { store: &self.store, policies, proofs, offer_again, now }
     }
 
     /// Has the guard check a decision, with the live reads and the verdicts of policies that it wants.
@@ -209,19 +218,22 @@ impl<P: Port> Decider<P> {
         exchanges: &[Exchange],
         decision: &Decision,
     ) -> Result<(), Unsound> {
-        let check = |proofs: &Proofs| self.check(request, exchanges, decision, proofs);
-        self.with_reads(Proofs::default(), check).await
+        let policies = self.policies.get();
+        let check = |proofs: &Proofs| self.check(&policies, request, exchanges, decision, proofs);
+        self.with_reads(&policies, Proofs::default(), check).await
     }
 
     /// Has the guard check a write of mode steer, as [`Decider::check_with_reads`] does a decision.
     pub(crate) async fn check_steering(&self, write: &SteerWrite) -> Result<(), Unsound> {
         let proofs = Proofs { reads_reservations: true, ..Proofs::default() };
-        let now = self.port.now();
-        self.with_reads(proofs, |proofs| guard::check_steering(write, &self.view(now, proofs))).await
+        let (now, policies) = (self.port.now(), self.policies.get());
+        let check = |proofs: &Proofs| guard::check_steering(write, &self.view(now, &policies, proofs));
+        self.with_reads(&policies, proofs, check).await
     }
 
     async fn with_reads(
         &self,
+        policies: &Policies,
         mut proofs: Proofs,
         check: impl Fn(&Proofs) -> Result<(), Objection>,
     ) -> Result<(), Unsound> {
@@ -234,7 +246,7 @@ impl<P: Port> Decider<P> {
                     self.prove(object, &mut proofs).await.map_err(Unsound::Final)?;
                 }
                 Err(Objection::Judge) => {
-                    let judged = self.policies.judge(proofs.rounds.take()).await;
+                    let judged = policies.judge(proofs.rounds.take()).await;
                     proofs.rounds = judged.map_err(|fault| Unsound::Final(SyncError::from(fault)))?.into();
                 }
                 Err(stale @ Objection::Stale { .. }) if proofs.is_empty() => {

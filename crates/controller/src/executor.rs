@@ -21,6 +21,7 @@ pub(crate) use self::conflicts::Conflicts;
 pub(crate) use self::known::KnownObjects;
 pub(crate) use self::notes::NoteTimes;
 use crate::binder::OperationSubject;
+use crate::decider::ActivePolicies;
 use crate::intake::Intake;
 use crate::operations::{NotStarted, OperationMap};
 use crate::write::{Target, edited_finalizers, targets_mut};
@@ -73,6 +74,7 @@ pub(crate) struct Executor<P: Port> {
     pub(crate) store: Arc<Store>,
     pub(crate) intake: Intake,
     pub(crate) configuration: Arc<Configuration<P::Template>>,
+    pub(crate) policies: ActivePolicies,
     pub(crate) operations: Arc<OperationMap>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) write_health: WriteHealth,

@@ -6,7 +6,9 @@ mod turns;
 use std::sync::{Arc, OnceLock};
 
 use bindery_core::{ClaimKey, Declared, Lookup, Source, Uid, Version, VolumePhase};
+use bindery_policy::Chain;
 use bindery_store::{Change, Delivery, Kind, ObjectChange, Store};
+use parking_lot::RwLock;
 use tokio::sync::watch;
 
 use self::awaiting_list::AwaitingList;
@@ -36,7 +38,7 @@ struct Inner {
     freshness: Freshness,
     awaiting_list: AwaitingList,
     deletions: Deletions,
-    declared: Declared,
+    declared: RwLock<Arc<Declared>>,
 }
 
 /// Compares another binder's choices with Bindery's as they are delivered. Called on the tasks of the
@@ -77,14 +79,44 @@ impl Intake {
             freshness: Freshness::new(),
             deletions: Deletions::default(),
             awaiting_list: AwaitingList::default(),
-            declared,
+            declared: RwLock::new(Arc::new(declared)),
         };
         Self { inner: Arc::new(inner) }
     }
 
     /// The facts that policies declare, which are decoded with each object.
-    pub fn declared(&self) -> &Declared {
-        &self.inner.declared
+    pub fn declared(&self) -> Arc<Declared> {
+        Arc::clone(&self.inner.declared.read())
+    }
+
+    /// Decodes what either chain declares from now on: decisions with the earlier one may be in flight.
+    /// Returns the kinds of which objects lack facts.
+    pub(crate) fn declare(&self, earlier: &Chain, next: &Chain) -> Vec<Kind> {
+        let (store, known) = (&self.inner.store, self.declared());
+        let mut declared = earlier.declared();
+        declared.extend(next.declared());
+        declared.namespaces |= known.namespaces;
+        if declared.reclaims {
+            store.keep_last_claims();
+        }
+        if declared.spreads != known.spreads {
+            store.keep_spreads(&declared.spreads);
+        }
+        let volumes = !declared.volumes.is_subset(&known.volumes);
+        // Parameters of classes are facts of claims.
+        let claims = !declared.claims.is_subset(&known.claims);
+        *self.inner.declared.write() = Arc::new(declared);
+        let lack = [(volumes, Kind::Volume), (claims, Kind::Claim), (claims, Kind::Class)];
+        lack.into_iter().filter_map(|(lacks, kind)| lacks.then_some(kind)).collect()
+    }
+
+    /// Has kinds listed anew, and waits until they are.
+    pub(crate) async fn list_anew(&self, kinds: Vec<Kind>) {
+        let freshness = self.freshness();
+        kinds.iter().for_each(|&kind| freshness.want_list(kind));
+        for kind in kinds {
+            freshness.until_listed(kind).await;
+        }
     }
 
     /// The kinds that are watched.
@@ -213,10 +245,15 @@ impl Intake {
 
     /// Queues keys from now on, and first those of all objects in the store.
     pub(crate) fn open(&self) {
-        let (queue, store) = (&self.inner.queue, &self.inner.store);
         // Before the objects are read from the store, because queuing an object twice is better than missing
         // it.
-        queue.open();
+        self.inner.queue.open();
+        self.queue_all();
+    }
+
+    /// Queues the keys of all objects in the store.
+    pub(crate) fn queue_all(&self) {
+        let store = &self.inner.store;
         let (mut volumes, mut claims) = (store.volume_names(), store.claim_keys());
         // In an order that is the same in every run.
         volumes.sort_unstable();

@@ -44,7 +44,9 @@ mod upstream;
 mod write;
 mod write_health;
 
-pub use binder::{Binder, EVENT_REFRESH, Mode, Parts, PendingOperation, Reviewed, Settings, Synced};
+pub use binder::{
+    Binder, EVENT_REFRESH, Mode, Parts, PendingOperation, Policies, Reviewed, Settings, Synced,
+};
 pub use configuration::{Configuration, Migrations};
 pub use decider::Reads;
 pub use error::{OperationError, ReviewError, SyncError};

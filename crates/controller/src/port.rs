@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_core::steer::SteerWrite;
-use bindery_core::{Claim, ClaimKey, Lookup, Text, Timestamp, Version, Volume};
+use bindery_core::{Claim, ClaimKey, Declared, Lookup, Text, Timestamp, Version, Volume};
 
 use crate::{Note, Write};
 
@@ -33,6 +33,9 @@ pub trait Port: Send + Sync + 'static {
         &self,
         write: &Write<Self::Template>,
     ) -> impl Future<Output = Result<Written, WriteError>> + Send;
+
+    /// Decodes the facts that policies declare from now on. A port that hands out whole objects need not.
+    fn declare(&self, _declared: Arc<Declared>) {}
 
     /// Reads a volume that mode steer is about to reserve or to release, and whether its managedFields say
     /// that Bindery alone has written the name in its claimRef.

@@ -172,4 +172,13 @@ impl Declared {
         reclaims: false,
         spreads: BTreeSet::new(),
     };
+
+    /// Adds what others declare.
+    pub fn extend(&mut self, Self { claims, volumes, namespaces, reclaims, spreads }: Self) {
+        self.claims.extend(claims);
+        self.volumes.extend(volumes);
+        self.namespaces |= namespaces;
+        self.reclaims |= reclaims;
+        self.spreads.extend(spreads);
+    }
 }

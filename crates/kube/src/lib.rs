@@ -11,8 +11,9 @@
 //! 6. [`Elector`]: decides which replica leads; [`missing_rights`]: whether this replica could.
 //! 7. [`ForeignWriterMark`]: tells replicas and the operator that another binder was seen.
 //! 8. [`CertificateStore`]: the certificates of the webhook.
-//! 9. [`read`]: objects as JSON, for commands that explain.
-//! 10. [`plugins`]: hostPath and NFS.
+//! 9. [`PolicyObjects`]: policies and engines that are cluster objects.
+//! 10. [`read`]: objects as JSON, for commands that explain.
+//! 11. [`plugins`]: hostPath and NFS.
 //!
 //! # Guarantees
 //!
@@ -34,6 +35,7 @@ mod lease;
 mod limit;
 mod metrics;
 pub mod plugins;
+mod policy_objects;
 mod port;
 pub mod read;
 mod request;
@@ -48,6 +50,7 @@ pub use events::{COMPONENT, EventLoss, EventWorker, Events};
 pub use foreign_writer::ForeignWriterMark;
 pub use keys::FOREIGN_WRITER;
 pub use lease::{Elector, LeaseError, LeaseSettings};
+pub use policy_objects::{ConfigMapKey, PolicyObjects, PolicyWatches};
 pub use port::{ApiPort, Clock, GUARD_HEADER, GUARD_LIVE_READ, system_clock};
 pub use request::Template;
 pub use rights::{Right, RightsError, missing_rights};

@@ -7,6 +7,7 @@ use bindery_core::steer::SteerWrite;
 use bindery_core::{Action, Claim, ClaimKey, Declared, Lookup, Text, Timestamp, Volume};
 use bindery_store::Observed;
 use http::{HeaderValue, Method};
+use parking_lot::RwLock;
 
 use crate::client::ApiClient;
 use crate::decode;
@@ -29,7 +30,7 @@ pub struct ApiPort {
     client: ApiClient,
     clock: Clock,
     events: Events,
-    declared: Declared,
+    declared: RwLock<Arc<Declared>>,
 }
 
 /// The clock of the machine.
@@ -40,14 +41,18 @@ pub fn system_clock() -> Clock {
 impl ApiPort {
     /// A port to the cluster of this client.
     pub fn new(client: impl Into<ApiClient>, clock: Clock, events: Events) -> Self {
-        Self { client: client.into().limited(), clock, events, declared: Declared::default() }
+        Self { client: client.into().limited(), clock, events, declared: RwLock::default() }
     }
 
     /// Decodes the facts that policies declare.
     #[must_use]
-    pub fn declaring(mut self, declared: Declared) -> Self {
-        self.declared = declared;
+    pub fn declaring(self, declared: Declared) -> Self {
+        *self.declared.write() = Arc::new(declared);
         self
+    }
+
+    fn declared(&self) -> Arc<Declared> {
+        Arc::clone(&self.declared.read())
     }
 
     /// The client of the cluster.
@@ -77,10 +82,14 @@ impl ApiPort {
 impl Port for ApiPort {
     type Template = Template;
 
+    fn declare(&self, declared: Arc<Declared>) {
+        *self.declared.write() = declared;
+    }
+
     async fn read_volume(&self, name: &Text, purpose: Purpose) -> Lookup<Arc<Volume>> {
         match request::volume_path(name) {
             Ok(path) => lookup(self.get(&path, purpose).await, ("persistentvolumes", name), |object| {
-                decode::volume(object, &self.declared)
+                decode::volume(object, &self.declared())
             }),
             Err(error) => Lookup::Failed(error.to_string().into()),
         }
@@ -89,7 +98,7 @@ impl Port for ApiPort {
     async fn read_claim(&self, key: &ClaimKey, purpose: Purpose) -> Lookup<Arc<Claim>> {
         match request::claim_path(key) {
             Ok(path) => {
-                let decode = |object: &Object| decode::claim(object, &self.declared);
+                let decode = |object: &Object| decode::claim(object, &self.declared());
                 lookup(self.get(&path, purpose).await, ("persistentvolumeclaims", &key.name), decode)
             }
             Err(error) => Lookup::Failed(error.to_string().into()),
@@ -101,8 +110,8 @@ impl Port for ApiPort {
         let object = rest::send(&self.client, rest::request(method, &path, Some(&body))?).await?;
         match (&write.action, write.target()) {
             (Action::DeleteVolume { .. }, _) => Ok(Written::Deletion),
-            (_, Target::Claim(_)) => written(decode::claim(&object, &self.declared)).map(Written::Claim),
-            _ => written(decode::volume(&object, &self.declared)).map(Written::Volume),
+            (_, Target::Claim(_)) => written(decode::claim(&object, &self.declared())).map(Written::Claim),
+            _ => written(decode::volume(&object, &self.declared())).map(Written::Volume),
         }
     }
 
@@ -113,7 +122,7 @@ impl Port for ApiPort {
         };
         let answer = self.get(&path, Purpose::Guard).await;
         let is_own = answer.as_ref().is_ok_and(decode::has_reserved);
-        let decode = |object: &Object| decode::volume(object, &self.declared);
+        let decode = |object: &Object| decode::volume(object, &self.declared());
         match lookup(answer, ("persistentvolumes", name), decode) {
             Lookup::Found(volume) => Lookup::Found((volume, is_own)),
             Lookup::Absent => Lookup::Absent,
@@ -126,8 +135,8 @@ impl Port for ApiPort {
         let Outgoing { method, path, body } = request::of_steering(write)?;
         let object = rest::send(&self.client, rest::request(method, &path, Some(&body))?).await?;
         match Target::from(write) {
-            Target::Claim(_) => written(decode::claim(&object, &self.declared)).map(Written::Claim),
-            _ => written(decode::volume(&object, &self.declared)).map(Written::Volume),
+            Target::Claim(_) => written(decode::claim(&object, &self.declared())).map(Written::Claim),
+            _ => written(decode::volume(&object, &self.declared())).map(Written::Volume),
         }
     }
 

@@ -36,7 +36,8 @@ impl Default for Chain {
     }
 }
 
-/// A matcher with the document that loads it.
+/// A matcher with the document that loads it. Clones count together.
+#[derive(Clone)]
 pub struct Policy {
     /// `metadata.name` of the document.
     pub name: Text,

@@ -14,11 +14,13 @@ use crate::{Chain, Judged, Kept, Metadata, PolicyFault, Wish};
 /// contains an interpreter some milliseconds, and a call of a component ends after 250 ms.
 const BUCKETS: [f64; 10] = [0.000_025, 0.000_1, 0.000_25, 0.001, 0.002_5, 0.01, 0.025, 0.1, 0.25, 1.0];
 
-/// What a policy has done since the start of the process.
-#[derive(Debug)]
+/// What a policy has done since the start of the process. Clones count together.
+#[derive(Clone, Debug)]
 pub struct PolicyMetrics {
     /// How long its matcher took, each time that it was asked to narrow or to judge rows.
     pub duration: Histogram,
+    /// How often `duration` was observed, which cannot be read from it.
+    calls: Counter,
     /// Rows that it has judged.
     pub rows: Counter,
     /// Decisions that ended because their claim waits for it.
@@ -62,6 +64,7 @@ impl Default for PolicyMetrics {
     fn default() -> Self {
         Self {
             duration: Histogram::new(BUCKETS),
+            calls: Counter::default(),
             rows: Counter::default(),
             waits: Counter::default(),
             unscored: Counter::default(),
@@ -83,7 +86,13 @@ impl PolicyMetrics {
         self.faults[cause as usize].get()
     }
 
+    /// How often it was asked and answered.
+    pub fn calls(&self) -> u64 {
+        self.calls.get()
+    }
+
     pub(crate) fn took(&self, time: Duration) {
+        self.calls.inc();
         self.duration.observe(time.as_secs_f64());
     }
 

@@ -99,7 +99,8 @@ pub enum Allowed {
 /// volume with reclaim policy `Retain` from all reclaimers.
 const KEPT: &str = "kept";
 
-/// A reclaimer with the document that loads it.
+/// A reclaimer with the document that loads it. Clones count together.
+#[derive(Clone)]
 pub struct ReclaimRule {
     /// `metadata.name` of the document.
     pub name: Text,

@@ -135,14 +135,14 @@ impl Replica {
         let metrics = AdmissionMetrics::default();
         let mut registry = Registry::default();
         metrics.register(registry.sub_registry_with_prefix("bindery"));
-        let router = admission(Arc::clone(&binder), settings, metrics.clone());
+        let router = admission(Arc::clone(&binder), settings, metrics.clone(), None);
         Self { binder, api, metrics, registry, router }
     }
 
     /// Admission with other settings, the same cluster and the same counters.
     #[must_use]
     pub fn with(mut self, settings: AdmissionSettings) -> Self {
-        self.router = admission(Arc::clone(&self.binder), settings, self.metrics.clone());
+        self.router = admission(Arc::clone(&self.binder), settings, self.metrics.clone(), None);
         self
     }
 

@@ -137,7 +137,7 @@ impl Reviewer for Slow {
 fn slow_admission(metrics: &AdmissionMetrics) -> (Arc<Slow>, axum::Router) {
     let slow = Arc::new(Slow(Semaphore::new(0)));
     let settings = AdmissionSettings { in_flight_max: 2, ..AdmissionSettings::default() };
-    (Arc::clone(&slow), admission(slow, settings, metrics.clone()))
+    (Arc::clone(&slow), admission(slow, settings, metrics.clone(), None))
 }
 
 fn scrape(metrics: &AdmissionMetrics) -> String {
@@ -266,7 +266,7 @@ async fn bodies_under_review_keep_their_bytes_of_the_budget() {
     let metrics = AdmissionMetrics::default();
     let slow = Arc::new(Slow(Semaphore::new(0)));
     let settings = AdmissionSettings { in_flight_max: BODIES + 1, ..AdmissionSettings::default() };
-    let router = admission(Arc::clone(&slow), settings, metrics.clone());
+    let router = admission(Arc::clone(&slow), settings, metrics.clone(), None);
     let small = || padded("c", SMALL_MAX);
     let held: Vec<_> = (0..BODIES).map(|_| tokio::spawn(post(router.clone(), small()))).collect();
     for _ in 0..BODIES {
@@ -301,7 +301,7 @@ impl Reviewer for Thorough {
 #[tokio::test(start_paused = true)]
 async fn large_bodies_under_review_leave_room_for_small_ones() {
     let metrics = AdmissionMetrics::default();
-    let router = admission(Arc::new(Thorough), AdmissionSettings::default(), metrics.clone());
+    let router = admission(Arc::new(Thorough), AdmissionSettings::default(), metrics.clone(), None);
     let large = || tokio::spawn(post(router.clone(), padded("large", BODY_MAX)));
     let reviewed = [large(), large()];
     tokio::task::yield_now().await;
@@ -340,7 +340,7 @@ impl Reviewer for Broken {
 async fn a_review_that_panics_lets_the_request_pass() {
     let log = Logged::from(LevelFilter::INFO);
     let metrics = AdmissionMetrics::default();
-    let router = admission(Arc::new(Broken), AdmissionSettings::default(), metrics.clone());
+    let router = admission(Arc::new(Broken), AdmissionSettings::default(), metrics.clone(), None);
     let review = create(&claim("c", "1Gi", json!({}))).to_string();
     let (status, answer, _) = post(router, review).await;
     assert_eq!((status, &answer["response"]["allowed"]), (StatusCode::OK, &json!(true)));
@@ -374,7 +374,8 @@ impl Reviewer for CountingLive {
 #[tokio::test(start_paused = true)]
 async fn hundreds_of_denials_read_live_sixteen_at_a_time() {
     let counting = Arc::new(CountingLive::default());
-    let router = admission(Arc::clone(&counting), AdmissionSettings::default(), AdmissionMetrics::default());
+    let router =
+        admission(Arc::clone(&counting), AdmissionSettings::default(), AdmissionMetrics::default(), None);
     let review = create(&claim("c", "8Gi", json!({"volumeName": "v"}))).to_string();
     let asked = (0..200).map(|_| tokio::spawn(post(router.clone(), review.clone())));
     for answered in futures::future::join_all(asked).await {

@@ -125,6 +125,11 @@ impl<'a> AdmissionRequest<'a> {
         }
     }
 
+    /// `kind` of the object as sent.
+    pub(super) fn kind_name(&self) -> &str {
+        &self.kind.kind
+    }
+
     pub(super) fn kind(&self) -> ObjectKind {
         match (&*self.kind.group, &*self.kind.version, &*self.kind.kind) {
             ("", "v1", "PersistentVolumeClaim") => ObjectKind::Claim,

@@ -168,6 +168,12 @@ impl AdmissionResponse {
         Self { allowed: false, status: Some(status), ..Self::allowed(uid) }
     }
 
+    /// The object of this kind and name cannot work.
+    pub(super) fn invalid(uid: &str, kind: &str, name: &str, why: &str) -> Self {
+        let status = failure(INVALID, kind, name, why, Vec::new());
+        Self { allowed: false, status: Some(status), ..Self::allowed(uid) }
+    }
+
     /// The request passes with this warning.
     pub(super) fn warned(uid: &str, why: &str) -> Self {
         let clean: String = why.chars().filter(|c| !c.is_control()).collect();

@@ -18,7 +18,7 @@ const PATH: &str = "/validate?timeout=30s";
 /// A server of admission that leaves a slow machine time.
 async fn admission_server() -> TestServer {
     let settings = AdmissionSettings { body_within: PATIENCE, ..AdmissionSettings::default() };
-    let router = admission(Arc::new(NoFindings), settings, AdmissionMetrics::default());
+    let router = admission(Arc::new(NoFindings), settings, AdmissionMetrics::default(), None);
     TestServer::with_router(router, Limits::default(), None).await
 }
 

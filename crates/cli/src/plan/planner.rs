@@ -157,7 +157,7 @@ impl Planner {
 
     /// Whether policies are asked.
     pub(crate) fn has_policies(&self) -> bool {
-        self.binder.policies().next().is_some()
+        self.binder.policies().activities().next().is_some()
     }
 
     /// The binder's view of the cluster.
@@ -253,7 +253,7 @@ impl Planner {
             (Watched::Volume, "persistentvolumes"),
             (Watched::Claim, "persistentvolumeclaims"),
         ] {
-            let decoded = sim.map_objects(resource, |object| decode::object(kind, object, declared));
+            let decoded = sim.map_objects(resource, |object| decode::object(kind, object, &declared));
             store.deliver(Delivery::listed(kind, decoded.into_iter().collect::<Result<Vec<_>, _>>()?, "1"));
         }
         Ok(())

@@ -12,6 +12,8 @@ use crate::engine::CacheArgument;
 const BUILTIN: &str = "builtin:";
 /// What names of modules in a registry begin with.
 const REGISTRY: &str = "oci://";
+/// What names of modules in ConfigMaps begin with.
+pub(crate) const CONFIG_MAP: &str = "configmap:";
 /// How many calls of policies run at the same time.
 const CONCURRENCY: u32 = 4;
 
@@ -71,6 +73,9 @@ impl ShippedArgument {
     pub(crate) fn path(&self, module: &str, folder: &Path) -> Result<PathBuf> {
         if module.starts_with(REGISTRY) {
             bail!("{module}: modules in a registry are not served yet; fetch the file, and name it");
+        }
+        if module.starts_with(CONFIG_MAP) {
+            bail!("{module}: only cluster objects name modules in ConfigMaps; name a file");
         }
         let Some(name) = module.strip_prefix(BUILTIN) else { return Ok(folder.join(module)) };
         let beside = std::env::current_exe().ok().map(|program| program.with_file_name("policies"));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use bindery_core::Text;
 use bindery_webhook::{
-    AdmissionMetrics, AdmissionSettings, Levels, Reviewer, RuleLevel, SteeredClass, admission,
+    AdmissionMetrics, AdmissionSettings, Levels, PolicyReviewer, Reviewer, RuleLevel, SteeredClass, admission,
 };
 
 use super::mode::ModeArgument;
@@ -44,6 +44,7 @@ impl AdmissionArguments {
         mode: ModeArgument,
         reviewer: Arc<R>,
         metrics: &AdmissionMetrics,
+        policies: Option<Arc<dyn PolicyReviewer>>,
     ) -> Router {
         let levels = Levels::new(self.admission_rule.iter().copied());
         let settings = AdmissionSettings {
@@ -60,7 +61,7 @@ impl AdmissionArguments {
             precious: self.admission_precious_label.clone(),
             ..AdmissionSettings::default()
         };
-        admission(reviewer, settings, metrics.clone())
+        admission(reviewer, settings, metrics.clone(), policies)
     }
 }
 

@@ -13,6 +13,7 @@ use super::mode::ModeArgument;
 use crate::policies::Purpose;
 
 /// The engine and the policies of a replica.
+#[derive(Clone)]
 pub(super) struct Components {
     pub(super) engine: Arc<dyn Engine>,
     pub(super) policies: Arc<Chain>,

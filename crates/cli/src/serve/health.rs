@@ -20,14 +20,14 @@ use super::eligibility::Eligibility;
 /// waits for. After the start the replica's own router answers.
 #[derive(Clone, Default)]
 pub(super) struct Startup {
-    waits_for: Arc<Mutex<&'static str>>,
+    waits_for: Arc<Mutex<String>>,
     started: Arc<OnceLock<Router>>,
 }
 
 impl Startup {
     /// Sets what the start waits for.
-    pub(super) fn waits_for(&self, what: &'static str) {
-        *self.waits_for.lock() = what;
+    pub(super) fn waits_for(&self, what: impl Into<String>) {
+        *self.waits_for.lock() = what.into();
     }
 
     /// Ends the start: from now on `router` answers.
@@ -52,7 +52,7 @@ impl Health for Startup {
     }
 
     fn ready(&self) -> Vec<Check> {
-        let awaited = *self.waits_for.lock();
+        let awaited = self.waits_for.lock().clone();
         vec![Check { name: "start", result: Err(format!("it waits for {awaited}")) }]
     }
 }

@@ -80,7 +80,7 @@ impl Cluster {
             let declared = self.binder.intake().declared();
             let objects = read::list(&self.client, &path).await.map_err(explained)?.into_iter();
             let objects: Vec<_> = objects.map(|object| resource.complete(object)).collect();
-            let decoded = objects.iter().map(|object| decode::object(kind, object, declared));
+            let decoded = objects.iter().map(|object| decode::object(kind, object, &declared));
             self.store().deliver(Delivery::listed(kind, decoded.collect::<Result<Vec<_>, _>>()?, "1"));
             if kind == Kind::Volume {
                 volumes = objects;
@@ -105,7 +105,7 @@ impl Cluster {
         let path = Resource::Volume.collection("");
         let object = read::merge(&self.client, &path, &volume.name, &patch).await.map_err(explained)?;
         let declared = self.binder.intake().declared();
-        let object = decode::object(Kind::Volume, &Resource::Volume.complete(object), declared)?;
+        let object = decode::object(Kind::Volume, &Resource::Volume.complete(object), &declared)?;
         self.store().deliver(Delivery::applied(object));
         Ok(())
     }

@@ -134,7 +134,7 @@ impl<P: Port> Binder<P> {
         let engine = self.decider.engine();
         let subscriber = (lock.key().clone(), role);
         // Until the volume is reserved.
-        let _families = self.families.lock(self.decider.policies.siblings(&self.store, &request)).await;
+        let _families = self.families.lock(self.decider.policies.get().siblings(&self.store, &request)).await;
         let (decision, run) =
             self.ask_engine(&*engine, &subscriber, &request).await.map_err(Unsound::Final)?;
         // Only operations wait; a sync that wants to wait is refused. Syncs that are decided meanwhile are
@@ -180,7 +180,7 @@ impl<P: Port> Binder<P> {
                 SyncError::Policy { policy, .. } => {
                     self.report_policy(request, policy, &error);
                     // The policy may not apply any more once its namespace or class changes.
-                    self.subscribe(subscriber, since, self.decider.policies.facts(request));
+                    self.subscribe(subscriber, since, self.decider.policies.get().facts(request));
                 }
                 _ => _ = self.metrics.engine_faults.inc(),
             }
@@ -194,7 +194,7 @@ impl<P: Port> Binder<P> {
         if let Some(required) = &run.required {
             facts.iter_mut().for_each(|fact| fact.narrow(required));
         }
-        facts.extend(self.decider.policies.facts(request));
+        facts.extend(self.decider.policies.get().facts(request));
         if chosen(&decision).is_none() {
             facts.extend(run.in_flight.clone().map(Fact::Reservation));
             let numbers = run.rests.rejected.iter().cloned();
@@ -300,7 +300,7 @@ impl<P: Port> Binder<P> {
             exchanges: run.exchanges.clone(),
             decision: decision.clone(),
         };
-        let policies = run.basis.as_ref().map(|basis| basis.evidence(&self.decider.policies.chain));
+        let policies = run.basis.as_ref().map(|basis| basis.evidence(&run.policies.chain));
         journal.decided(key, evidence, policies, outcome);
     }
 }

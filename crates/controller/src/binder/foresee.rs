@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bindery_core::guard::{ObjectName, Objection};
 use bindery_core::{Claim, Decision, Outcome, Request, Subject, Text};
-use bindery_policy::{Policy, Rounds, Waits};
+use bindery_policy::{Rounds, Waits};
 use bindery_store::LiveReads;
 
 use super::Binder;
@@ -23,9 +23,10 @@ impl<P: Port> Binder<P> {
         &self.observation
     }
 
-    /// The first policy that applies to a claim. The error says why that is not known.
-    pub(crate) fn policy_of(&self, claim: &Claim) -> Result<Option<&Policy>, Waits> {
-        self.decider.policies.applying(&self.store, claim)
+    /// The name of the first policy that applies to a claim. The error says why that is not known.
+    pub(crate) fn policy_of(&self, claim: &Claim) -> Result<Option<Text>, Waits> {
+        let policies = self.decider.policies.get();
+        Ok(policies.applying(&self.store, claim)?.map(|policy| policy.name.clone()))
     }
 
     /// The volume that a claim would get at this moment; `None` if it would wait, or a live read would
@@ -41,14 +42,15 @@ impl<P: Port> Binder<P> {
     /// meanwhile.
     pub(crate) fn foresee(&self, claim: &Arc<Claim>) -> Foreseen {
         let request = Request { now: self.port.now(), subject: Subject::SyncClaim(claim.clone()) };
-        let engine = self.decider.engine();
+        let (engine, policies) = (self.decider.engine(), self.decider.policies.get());
         let (live, mut rounds) = (LiveReads::default(), Rounds::default());
-        let (answer, run) = self.decider.run(&*engine, &request, Reads::Cached, &live, &mut rounds);
+        let (answer, run) =
+            self.decider.run(&*engine, &policies, &request, Reads::Cached, &live, &mut rounds);
         let decision = match answer {
             Ok(decision) => decision,
             Err(fault) => return Foreseen::Unknown(fault.to_string()),
         };
-        match self.decider.check(&request, &run.exchanges, &decision, &Proofs::default()) {
+        match self.decider.check(&policies, &request, &run.exchanges, &decision, &Proofs::default()) {
             // The claim has been bound meanwhile; the decision is about its earlier state. A live read of a
             // volume would only confirm the cache at this moment.
             Ok(()) | Err(Objection::Stale { .. } | Objection::Prove(ObjectName::Volume(_))) => {

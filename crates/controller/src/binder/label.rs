@@ -194,7 +194,7 @@ impl<P: Port> Binder<P> {
             return Ok((AllowedVolumes::default(), self.store.revision()));
         }
         let (allowed, since) = self.decider.allowed(claim).await?;
-        facts.extend(self.decider.policies.facts(&self.request_of(claim)));
+        facts.extend(self.decider.policies.get().facts(&self.request_of(claim)));
         let query = Arc::new(Query::of_claim(claim, claim.access_set()));
         facts.push(Fact::Candidates(Wanted { query, sets: WantedSets::Containing, narrowed: None }));
         // Labels stay, so what was counted for volumes that are allowed has to stay true.

@@ -77,7 +77,7 @@ impl<P: Port> Binder<P> {
 
     /// Tells the user that a claim waits because a policy gives no answer.
     pub(super) fn report_policy(&self, request: &Request, policy: &str, error: &SyncError) {
-        self.decider.policies.count_wait(policy);
+        self.decider.policies.get().count_wait(policy);
         self.warn(request, REASON_POLICY_FAILED, error.to_string());
     }
 
@@ -117,7 +117,7 @@ impl<P: Port> Binder<P> {
         if chosen(decision).is_none() {
             return;
         }
-        self.decider.policies.count_unscored(&unscored.policy);
+        self.decider.policies.get().count_unscored(&unscored.policy);
         let (event_type, reason) = (EventType::Normal, REASON_VOLUMES_UNSCORED);
         self.tell(&Note { regarding, event_type, reason, message: unscored.to_string() });
     }

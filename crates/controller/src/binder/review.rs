@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bindery_core::{Claim, Decision, Exchange, Finding, Outcome, Request, Subject, Volume, guard};
 
-use super::Binder;
+use super::{Binder, Policies};
 use crate::decider::{Proofs, Reads};
 use crate::{Port, ReviewError};
 
@@ -54,19 +54,20 @@ impl<P: Port> Binder<P> {
         let engine = self.decider.engine();
         let (decision, run) = self.decider.decide(&*engine, &request, reads).await?;
         let told = (reads == Reads::Live).then_some(&*run.exchanges);
-        self.findings(&request, decision, told)
+        self.findings(&run.policies, &request, decision, told)
     }
 
     /// The findings of a review. The guard checks those of a live review that may deny a write against the
     /// answers in `told`.
     fn findings(
         &self,
+        policies: &Policies,
         request: &Request,
         decision: Decision,
         told: Option<&[Exchange]>,
     ) -> Result<Vec<Finding>, ReviewError> {
         self.decider
-            .check(request, told.unwrap_or_default(), &decision, &Proofs::default())
+            .check(policies, request, told.unwrap_or_default(), &decision, &Proofs::default())
             .map_err(|objection| ReviewError::Refused(objection.to_string()))?;
         let Decision { wait_ms, steps, outcome, tallies: _, findings, requeue_after_ms } = decision;
         match outcome {

@@ -119,7 +119,7 @@ impl<P: Port> Binder<P> {
                 }
                 lock = queue.next() => lock,
             };
-            if !self.decider.policies.may_be_asked(&self.store, lock.key()) {
+            if !self.decider.policies.get().may_be_asked(&self.store, lock.key()) {
                 return (lock, None);
             }
             match Arc::clone(shares).try_acquire_owned() {

@@ -12,17 +12,18 @@ impl<P: Port> Decider<P> {
     /// The volumes that a claim whose class waits for a consumer may get, and the store that this rests on.
     pub(crate) async fn allowed(&self, claim: &Claim) -> Result<(AllowedVolumes, Revision), EngineFault> {
         let (live, mut rounds) = (LiveReads::default(), Rounds::default());
+        let policies = self.policies.get();
         let environment =
             BinderEnvironment { configuration: &self.configuration, operations: &self.operations };
         loop {
-            let (chain, kept) = (&self.policies.chain, &self.policies.kept);
+            let (chain, kept) = (&policies.chain, &policies.kept);
             let (answer, since) = {
                 let mut session = self.store.session(&environment, &live, self.limits);
                 (allowed(&mut session, claim, chain, kept, &mut rounds), session.revision())
             };
             match answer {
                 Ok(allowed) => return Ok((allowed, since)),
-                Err(Stop::Judge) => rounds = self.policies.judge(rounds).await?,
+                Err(Stop::Judge) => rounds = policies.judge(rounds).await?,
                 Err(stop) => return Err(stop.into()),
             }
         }

@@ -11,6 +11,7 @@ use bindery_policy::{
     Activity, Chain, FormerClaim, Kept, Policy, Reclaimed, Rounds, Said, Surroundings, Waits,
 };
 use bindery_store::{Fact, Store};
+use parking_lot::RwLock;
 use tokio::sync::Semaphore;
 use tracing::Span;
 
@@ -20,18 +21,38 @@ use crate::Key;
 /// keep a processor.
 const JUDGING_MAX: usize = 2;
 
-/// The policies of a decider, with the answers that are kept.
-pub(crate) struct Policies {
+/// The policies that decisions begin with; each ends with those that it began with. Cheap to clone, and every
+/// clone sees a swap.
+#[derive(Clone)]
+pub(crate) struct ActivePolicies(Arc<RwLock<Arc<Policies>>>);
+
+/// Policies with the answers that are kept.
+pub struct Policies {
     pub(crate) chain: Arc<Chain>,
     pub(super) kept: Arc<Kept>,
     permits: Arc<Semaphore>,
 }
 
-impl Policies {
+impl ActivePolicies {
     pub(crate) fn new(chain: Arc<Chain>) -> Self {
-        Self { chain, kept: Arc::default(), permits: Arc::new(Semaphore::new(JUDGING_MAX)) }
+        let permits = Arc::new(Semaphore::new(JUDGING_MAX));
+        Self(Arc::new(RwLock::new(Arc::new(Policies { chain, kept: Arc::default(), permits }))))
     }
 
+    /// The policies of a decision that begins now.
+    pub(crate) fn get(&self) -> Arc<Policies> {
+        Arc::clone(&self.0.read())
+    }
+
+    /// Replaces the policies.
+    pub(crate) fn swap(&self, chain: Arc<Chain>) {
+        let mut policies = self.0.write();
+        let permits = Arc::clone(&policies.permits);
+        *policies = Arc::new(Policies { chain, kept: Arc::default(), permits });
+    }
+}
+
+impl Policies {
     /// The claim of a request that policies are asked about; `None` if there is none or no policy.
     pub(super) fn claim<'a>(&self, store: &Store, request: &'a Request) -> Option<&'a Arc<Claim>> {
         let claim = match &request.subject {
@@ -101,7 +122,7 @@ impl Policies {
     }
 
     /// The policies with what they have done.
-    pub(crate) fn activities(&self) -> impl Iterator<Item = Activity<'_>> {
+    pub fn activities(&self) -> impl Iterator<Item = Activity<'_>> {
         self.chain.activities(&self.kept)
     }
 

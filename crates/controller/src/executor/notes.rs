@@ -64,7 +64,7 @@ impl<P: Port> Executor<P> {
     /// The annotations that a write of a volume carries for reclaimers, and the reclaim policy that the
     /// volume gets back.
     pub(super) fn notes(&self, action: &Action) -> (Vec<Annotation>, Option<ReclaimPolicy>) {
-        let reclaims = !self.configuration.policies.reclaimers().is_empty();
+        let reclaims = self.policies.get().reclaims();
         let annotations = match action {
             Action::ReserveVolume { volume, claim, .. } if reclaims => {
                 self.notes_of_reservation(volume, claim)
@@ -116,7 +116,7 @@ impl<P: Port> Executor<P> {
     /// claim: after a restart nothing else is known of the claim.
     pub(super) fn note_before(&self, action: &Action, known: &KnownObjects) -> Option<Write<P::Template>> {
         let Action::SetVolumePhase { volume, phase: VolumePhase::Released, .. } = action else { return None };
-        if self.configuration.policies.reclaimers().is_empty() {
+        if !self.policies.get().reclaims() {
             return None;
         }
         let volume = known.written_volume(volume).or_else(|| known.volume(volume))?;
@@ -127,7 +127,7 @@ impl<P: Port> Executor<P> {
 
     /// The note of the bound claim, where the volume has another one.
     fn missing_note(&self, volume: &Volume) -> Option<Option<Text>> {
-        if self.configuration.policies.reclaimers().is_empty() {
+        if !self.policies.get().reclaims() {
             return None;
         }
         let claim_ref = volume.claim_ref.as_ref()?;
@@ -153,7 +153,7 @@ impl<P: Port> Executor<P> {
     }
 
     fn note(&self, claim: &Claim, volume: &Volume) -> Option<Text> {
-        note(&self.configuration.policies, &self.store, claim, volume)
+        note(&self.policies.get().chain, &self.store, claim, volume)
     }
 }
 

@@ -223,7 +223,7 @@ fn compare<P: Port>(
     match binder.policy_of(claim) {
         Ok(None) => {}
         Ok(Some(policy)) => {
-            let why = format!("policy {} applies to the claim", policy.name);
+            let why = format!("policy {policy} applies to the claim");
             return Comparison { outcome: Compared::Policy, bindery: None, why };
         }
         Err(waits) => return Comparison::unknown(&waits.to_string()),

@@ -16,6 +16,7 @@ mod reclaiming;
 mod reviewing;
 mod spreading;
 mod steering;
+mod swapping;
 mod syncing;
 mod tampering;
 mod wakes;

@@ -296,7 +296,7 @@ async fn policies_decide_and_nothing_is_done() {
     run_during(&stage.binder, async {
         stage.double.until("the larger one is awaited", || stage.binder.observation().awaited() == 1).await;
         stage.double.rest().await;
-        assert_eq!(stage.binder.policies().next().map(|policy| policy.verdicts_kept), Some(2));
+        assert_eq!(stage.binder.policies().activities().next().map(|policy| policy.verdicts_kept), Some(2));
         assert!(stage.double.writes().is_empty() && stage.double.reasons().is_empty());
     })
     .await;

@@ -102,7 +102,10 @@ async fn that_a_claim_got_a_volume_before_all_were_scored_is_told_and_counted() 
     let told = "there are more volumes than policy larger scores (spec.maxCandidates: 2); only the smallest \
                 were scored";
     assert_eq!(double.messages(), [told]);
-    assert_eq!(binder.policies().map(|policy| policy.metrics.unscored.get()).collect::<Vec<_>>(), [1]);
+    assert_eq!(
+        binder.policies().activities().map(|policy| policy.metrics.unscored.get()).collect::<Vec<_>>(),
+        [1]
+    );
 }
 
 /// An engine that knows no policies, and reserves volume `v` for the claim.
@@ -154,7 +157,10 @@ async fn a_failing_policy_holds_only_the_claims_that_it_matches() {
     assert_eq!(binder.sync(&key("other")).await.result, Ok(()));
     assert_eq!(bound_to(&binder, "other").as_deref(), Some("v1"));
     assert_eq!(binder.metrics().engine_faults.get(), 0);
-    assert_eq!(binder.policies().map(|policy| policy.metrics.waits.get()).collect::<Vec<_>>(), [1, 0]);
+    assert_eq!(
+        binder.policies().activities().map(|policy| policy.metrics.waits.get()).collect::<Vec<_>>(),
+        [1, 0]
+    );
 }
 
 #[tokio::test]

@@ -116,7 +116,7 @@ impl Feed {
     }
 
     fn decode(&self, object: &Encoded) -> Option<Object> {
-        let decoded = self.check(decode::object(self.kind, object, self.intake.declared()))?;
+        let decoded = self.check(decode::object(self.kind, object, &self.intake.declared()))?;
         if let Object::Pod(pod) = &decoded
             && let Err(why) = &pod.content
         {

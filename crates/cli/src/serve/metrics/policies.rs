@@ -45,7 +45,8 @@ const SINGLES: [Single; 6] = [
 
 impl Collector for Policies {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        let policies: Vec<_> = self.0.binder.policies().collect();
+        let policies = self.0.binder.policies();
+        let policies: Vec<_> = policies.activities().collect();
         if policies.is_empty() {
             return Ok(());
         }

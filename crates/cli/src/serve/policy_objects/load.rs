@@ -1,0 +1,261 @@
+//! Loads one object.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use bindery_core::Engine;
+use bindery_host::{ComponentPolicy, Host, Limits, Options, PolicyHost};
+use bindery_kube::{ConfigMapKey, PolicyObjects};
+use bindery_policy::{ENGINE, EffectMode, EngineDocument, LastGood, Policy, ReclaimRule};
+use serde_json::Value;
+use tokio::task::spawn_blocking;
+
+use super::Arguments;
+use crate::policies::{Document, Loaded, parse};
+use crate::policy::module::{self, CONFIG_MAP};
+
+/// What runs the components of objects.
+#[derive(Clone)]
+pub(super) struct Hosts {
+    engines: Arc<Host>,
+    policies: Arc<PolicyHost>,
+    arguments: Arc<Arguments>,
+}
+
+impl Hosts {
+    pub(super) fn new(arguments: &Arc<Arguments>) -> Result<Self> {
+        let cache = arguments.engine.cache();
+        let options = Options { cache: cache.engine_cache.clone(), ..Options::default() };
+        Ok(Self {
+            engines: Arc::new(Host::new(&options)?),
+            policies: Arc::new(module::host(cache)?),
+            arguments: Arc::clone(arguments),
+        })
+    }
+}
+
+/// What an object puts into effect.
+#[derive(Clone)]
+pub(super) enum Effect {
+    Match(Policy),
+    Reclaim(ReclaimRule),
+    Engine(Arc<dyn Engine>),
+    None,
+}
+
+/// Why a generation is not ready.
+#[derive(Clone, Debug)]
+pub(super) struct Fault {
+    /// The reason of the condition `Ready`.
+    pub(super) reason: &'static str,
+    pub(super) why: String,
+}
+
+/// An object with what it has loaded.
+pub(super) struct LoadedObject {
+    /// The object without its status.
+    pub(super) object: Value,
+    pub(super) effect: Effect,
+    /// The generation in effect, unless it is off or none was ever ready.
+    pub(super) last_good: Option<LastGood>,
+    pub(super) fault: Option<Fault>,
+    /// The ConfigMap of its module, and the version that was read.
+    config_map: Option<(ConfigMapKey, Option<String>)>,
+}
+
+/// A module before it is compiled.
+enum Module {
+    File(PathBuf),
+    Bytes(Vec<u8>),
+}
+
+impl LoadedObject {
+    /// An object that has loaded nothing.
+    pub(super) fn new(object: Value) -> Self {
+        Self { object, effect: Effect::None, last_good: None, fault: None, config_map: None }
+    }
+
+    /// Loads an object. If it fails, the earlier generation stays, or the last good one of the object's
+    /// status is loaded.
+    pub(super) async fn load(
+        object: Value,
+        earlier: Option<Self>,
+        last_good: Option<LastGood>,
+        hosts: &Hosts,
+        objects: &PolicyObjects,
+    ) -> Self {
+        let mut loading = Self::new(object);
+        if loading.is_off() {
+            return loading;
+        }
+        let object = loading.object.clone();
+        let fault = match loading.attempt(&object, hosts, objects).await {
+            Ok((effect, digest)) => {
+                loading.effect = effect;
+                if let Some(earlier) = earlier {
+                    loading.count_with(&earlier, &digest);
+                }
+                let spec = object["spec"].as_object().cloned().unwrap_or_default();
+                let generation = object["metadata"]["generation"].as_i64().unwrap_or_default();
+                loading.last_good = Some(LastGood { generation, digest: digest.into(), spec });
+                return loading;
+            }
+            Err(fault) => fault,
+        };
+        let (kind, name) = super::name(&object);
+        tracing::error!(kind, name, error = fault.why, "the object cannot be loaded");
+        let is_same = |earlier: &Self| earlier.object["metadata"]["uid"] == object["metadata"]["uid"];
+        match earlier.filter(is_same) {
+            Some(Self { effect, last_good: Some(last_good), .. }) => {
+                (loading.effect, loading.last_good) = (effect, Some(last_good));
+            }
+            _ => {
+                loading.effect = match last_good {
+                    Some(last_good) => loading.restore(last_good, &fault.why, hosts, objects).await,
+                    None => held(&object, &fault.why),
+                };
+            }
+        }
+        loading.fault = Some(fault);
+        loading
+    }
+
+    /// Loads the last good generation, or what holds all that it matches.
+    async fn restore(
+        &mut self,
+        last_good: LastGood,
+        fault: &str,
+        hosts: &Hosts,
+        objects: &PolicyObjects,
+    ) -> Effect {
+        let mut object = self.object.clone();
+        object["spec"] = Value::Object(last_good.spec.clone());
+        match self.attempt(&object, hosts, objects).await {
+            Ok((effect, digest)) if *last_good.digest == *digest => {
+                self.last_good = Some(last_good);
+                effect
+            }
+            _ => held(&object, fault),
+        }
+    }
+
+    /// Whether the object, and the ConfigMap of its module, are as they were loaded.
+    pub(super) fn is_current(&self, object: &Value, objects: &PolicyObjects) -> bool {
+        let is_same = |field: &str| self.object["metadata"][field] == object["metadata"][field];
+        let has_same_module = self.config_map.as_ref().is_none_or(|(at, version)| {
+            objects.version(&at.namespace, &at.name).is_none_or(|now| Some(now) == *version)
+        });
+        is_same("uid") && is_same("generation") && has_same_module
+    }
+
+    /// The ConfigMap of its module.
+    pub(super) fn config_map(&self) -> Option<(String, String)> {
+        self.config_map.as_ref().map(|(at, _)| (at.namespace.clone(), at.name.clone()))
+    }
+
+    /// Continues the counters of the earlier generation, if it has the same module.
+    fn count_with(&mut self, earlier: &Self, digest: &str) {
+        if earlier.last_good.as_ref().is_none_or(|last| *last.digest != *digest) {
+            return;
+        }
+        match (&mut self.effect, &earlier.effect) {
+            (Effect::Match(policy), Effect::Match(earlier)) => policy.metrics = earlier.metrics.clone(),
+            (Effect::Reclaim(rule), Effect::Reclaim(earlier)) => rule.metrics = earlier.metrics.clone(),
+            _ => {}
+        }
+    }
+
+    /// Fetches, compiles and checks the module of an object. Returns its digest too.
+    pub(super) async fn attempt(
+        &mut self,
+        object: &Value,
+        hosts: &Hosts,
+        objects: &PolicyObjects,
+    ) -> Result<(Effect, String), Fault> {
+        let unavailable =
+            |error: anyhow::Error| Fault { reason: "ModuleUnavailable", why: format!("{error:#}") };
+        let name = object["spec"]["module"].as_str().unwrap_or_default();
+        let module = self.module(name, hosts, objects).await.map_err(unavailable)?;
+        let (object, hosts) = (object.clone(), hosts.clone());
+        let compiled = spawn_blocking(move || compile(&object, module, &hosts)).await;
+        compiled.unwrap_or_else(|panic| Err(Fault { reason: "ModuleInvalid", why: panic.to_string() }))
+    }
+
+    async fn module(&mut self, name: &str, hosts: &Hosts, objects: &PolicyObjects) -> Result<Module> {
+        let Some(place) = name.strip_prefix(CONFIG_MAP) else {
+            if !name.starts_with('/') && !name.contains(':') {
+                bail!("spec.module is {name:?}; a cluster object names a file by its absolute path");
+            }
+            return hosts.arguments.policies.shipped().path(name, "".as_ref()).map(Module::File);
+        };
+        let [namespace, config_map, key] = place.split('/').collect::<Vec<_>>()[..] else {
+            bail!("spec.module is {name:?}; give {CONFIG_MAP}NAMESPACE/NAME/KEY");
+        };
+        let [namespace, config_map, key] = [namespace, config_map, key].map(str::to_owned);
+        let at = ConfigMapKey { namespace, name: config_map, key };
+        let read = objects.module(&at).await;
+        let version = read.as_ref().ok().map(|(_, version)| version.clone());
+        self.config_map = Some((at, version));
+        read.map(|(bytes, _)| Module::Bytes(bytes)).map_err(anyhow::Error::msg)
+    }
+}
+
+/// Compiles the module of an object, and checks its settings.
+fn compile(object: &Value, module: Module, hosts: &Hosts) -> Result<(Effect, String), Fault> {
+    let fault = |reason| move |error: anyhow::Error| Fault { reason, why: format!("{error:#}") };
+    if object["kind"] == ENGINE {
+        parse::<EngineDocument>(object).map_err(fault("Invalid"))?;
+        let limits = Limits::default();
+        let engine = match &module {
+            Module::File(path) => hosts.engines.load_file(path, limits),
+            Module::Bytes(bytes) => hosts.engines.load(bytes, limits),
+        };
+        let engine = engine.map_err(anyhow::Error::from).map_err(fault("ModuleInvalid"))?;
+        let digest = engine.digest().to_owned();
+        return Ok((Effect::Engine(Arc::new(engine)), digest));
+    }
+    let document = Document::of(object).map_err(fault("Invalid"))?;
+    let policy = match &module {
+        Module::File(path) => module::load(&hosts.policies, path, Limits::policy()),
+        Module::Bytes(bytes) => hosts.policies.load(bytes, Limits::policy()).map_err(anyhow::Error::from),
+    };
+    let policy = policy.map_err(fault("ModuleInvalid"))?;
+    let digest = policy.digest().to_owned();
+    let checked = document.check_settings(&policy).context("it did not check its settings");
+    let checked = checked.map_err(fault("ModuleInvalid"))?;
+    checked.map_err(|why| fault("SettingsInvalid")(anyhow!("spec.settings: {why}")))?;
+    let loaded = document.load(Ok(policy)).map_err(fault("ModuleInvalid"))?;
+    Ok((Effect::from(loaded), digest))
+}
+
+/// What holds everything that an object matches; everything, if that cannot be read.
+fn held(object: &Value, why: &str) -> Effect {
+    let hold = |object: &Value| Document::of(object)?.load(Err::<ComponentPolicy, _>(why.to_owned()));
+    if object["kind"] == ENGINE {
+        return Effect::None;
+    }
+    let all = || {
+        let mut all = object.clone();
+        all["spec"] = serde_json::json!({"module": ""});
+        hold(&all)
+    };
+    hold(object).or_else(|_| all()).map_or(Effect::None, Effect::from)
+}
+
+impl From<Loaded> for Effect {
+    fn from(loaded: Loaded) -> Self {
+        match loaded {
+            Loaded::Match(policy) => Self::Match(policy),
+            Loaded::Reclaim(rule) => Self::Reclaim(rule),
+        }
+    }
+}
+
+impl LoadedObject {
+    /// Whether the object is turned off.
+    pub(super) fn is_off(&self) -> bool {
+        let mode = serde_json::from_value(self.object["spec"]["mode"].clone());
+        matches!(mode, Ok(EffectMode::Off))
+    }
+}

@@ -1,0 +1,74 @@
+//! Reviews objects as they are applied: the loader's checks, before anything is stored.
+
+use std::sync::Arc;
+
+use bindery_kube::PolicyObjects;
+use bindery_policy::{Chain, ENGINE, RECLAIM_POLICY};
+use bindery_webhook::{PolicyFinding, PolicyReviewer};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use super::load::{Hosts, LoadedObject};
+use super::{ModeArgument, name};
+
+/// Reviews the objects of a cluster.
+pub(super) struct ObjectReviewer {
+    pub(super) objects: Arc<PolicyObjects>,
+    pub(super) hosts: Hosts,
+    /// The policies of files.
+    pub(super) files: Arc<Chain>,
+    pub(super) mode: ModeArgument,
+}
+
+impl ObjectReviewer {
+    async fn find(&self, object: Value) -> Result<(), PolicyFinding> {
+        let mut loading = LoadedObject::new(object);
+        if loading.is_off() {
+            return Ok(());
+        }
+        let object = loading.object.clone();
+        self.check_others(&object)?;
+        match loading.attempt(&object, &self.hosts, &self.objects).await {
+            Ok(_) if object["kind"] == RECLAIM_POLICY && self.mode == ModeArgument::Steer => {
+                let why = "it has no effect: upstream reclaims volumes in mode steer";
+                Err(PolicyFinding::Doubtful(why.to_owned()))
+            }
+            Ok(_) => Ok(()),
+            Err(fault) if fault.reason == "ModuleUnavailable" => Err(PolicyFinding::Doubtful(fault.why)),
+            Err(fault) => Err(PolicyFinding::Refused(fault.why)),
+        }
+    }
+
+    /// Refuses a second engine, and a name that another policy has.
+    fn check_others(&self, object: &Value) -> Result<(), PolicyFinding> {
+        let (kind, name) = name(object);
+        let is_engine = |kind: &str| kind == ENGINE;
+        for (other, _) in self.objects.all() {
+            let is_active = other["spec"]["mode"] != "off";
+            let (other_kind, other_name) = super::name(&other);
+            if is_engine(&kind) && is_engine(&other_kind) && other_name != name && is_active {
+                let why = format!("spec.mode: Engine {other_name:?} is in effect: set that one to off first");
+                return Err(PolicyFinding::Refused(why));
+            }
+            let are_policies = !is_engine(&kind) && !is_engine(&other_kind);
+            if are_policies && other_kind != kind && other_name == name {
+                return Err(taken(&other_kind, &name));
+            }
+        }
+        match self.files.metrics(&name) {
+            Some(_) if !is_engine(&kind) => Err(taken("a policy in a file of Bindery", &name)),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn taken(by: &str, name: &str) -> PolicyFinding {
+    PolicyFinding::Refused(format!("metadata.name: {by} has the name {name:?}: give it another one"))
+}
+
+impl PolicyReviewer for ObjectReviewer {
+    fn review(&self, object: Value) -> BoxFuture<'_, Result<(), PolicyFinding>> {
+        self.find(object).boxed()
+    }
+}

@@ -1,0 +1,116 @@
+//! The status of objects.
+
+use bindery_controller::Policies;
+use bindery_core::Text;
+use bindery_policy::{Condition, ENGINE, FaultCause, ObjectStatus, RECLAIM_POLICY};
+
+use super::super::mode::ModeArgument;
+use super::load::LoadedObject;
+use super::{ConfiguredObjects, ObjectName, TAKEN};
+
+/// A condition before its time is known.
+struct Told {
+    kind: &'static str,
+    status: &'static str,
+    reason: &'static str,
+    message: String,
+}
+
+impl ConfiguredObjects {
+    /// The status of an object. Counters stay as they are known, unless `with_counts`.
+    pub(super) fn status(
+        &self,
+        name: &ObjectName,
+        loaded: &LoadedObject,
+        known: &ObjectStatus,
+        policies: &Policies,
+        with_counts: bool,
+    ) -> ObjectStatus {
+        let generation = loaded.object["metadata"]["generation"].as_i64().unwrap_or_default();
+        let told = [self.ready(loaded), settings_valid(loaded), self.effective(name, loaded)];
+        let conditions = told.map(|told| condition(told, generation, known)).to_vec();
+        let mut status = ObjectStatus {
+            observed_generation: Some(generation),
+            digest: loaded.last_good.as_ref().map(|last_good| last_good.digest.clone()),
+            conditions,
+            last_good: loaded.last_good.clone(),
+            ..known.clone()
+        };
+        if let Some(activity) = policies.activities().find(|activity| **activity.name == *name.1)
+            && with_counts
+        {
+            status.calls = activity.metrics.calls();
+            status.faults = FaultCause::ALL.iter().map(|&cause| activity.metrics.faults(cause)).sum();
+            let reasons = activity.metadata.iter().flat_map(|metadata| &metadata.reasons);
+            let counts = reasons.map(|reason| reason.name.clone()).zip(activity.metrics.rejected());
+            status.rejections = counts.filter(|(_, count)| *count > 0).collect();
+        }
+        status
+    }
+
+    fn ready(&self, loaded: &LoadedObject) -> Told {
+        let told = |status, reason, message| Told { kind: "Ready", status, reason, message };
+        if loaded.is_off() {
+            return told("True", "Off", "spec.mode is off".to_owned());
+        }
+        if self.is_taken(loaded) {
+            let message = format!("{TAKEN}: give it another name; what it matches waits");
+            return told("False", "NameTaken", message);
+        }
+        let Some(fault) = &loaded.fault else {
+            return told("True", "Loaded", "the module is loaded and has checked its settings".to_owned());
+        };
+        let stays = match &loaded.last_good {
+            Some(last_good) => format!("generation {} stays in effect", last_good.generation),
+            None if loaded.object["kind"] == ENGINE => "the engine of the settings stays".to_owned(),
+            None => "what it matches waits".to_owned(),
+        };
+        told("False", fault.reason, format!("{}; {stays}", fault.why))
+    }
+
+    fn effective(&self, name: &ObjectName, loaded: &LoadedObject) -> Told {
+        let told = |status, reason, message: &str| Told {
+            kind: "Effective",
+            status,
+            reason,
+            message: message.to_owned(),
+        };
+        if loaded.is_off() {
+            return told("False", "Off", "spec.mode is off");
+        }
+        if name.0 == RECLAIM_POLICY && self.mode == ModeArgument::Steer {
+            return told("False", "Steer", "upstream reclaims volumes in mode steer");
+        }
+        if name.0 == ENGINE && self.engine().is_some_and(|(active, _)| active != name) {
+            return told("False", "AnotherEngine", "another Engine is in effect: turn that one off");
+        }
+        if loaded.last_good.is_none() {
+            return told("False", "NotReady", "no generation of it was ever ready");
+        }
+        told("True", "Enforced", "it takes part in every decision that it matches")
+    }
+}
+
+fn settings_valid(loaded: &LoadedObject) -> Told {
+    let (status, reason, message) = match &loaded.fault {
+        _ if loaded.is_off() => ("Unknown", "Off", "spec.mode is off".to_owned()),
+        None => ("True", "Checked", "the module accepts the settings".to_owned()),
+        Some(fault) if fault.reason == "SettingsInvalid" => ("False", fault.reason, fault.why.clone()),
+        Some(_) => ("Unknown", "ModuleNotLoaded", "no module has checked them".to_owned()),
+    };
+    Told { kind: "SettingsValid", status, reason, message }
+}
+
+fn condition(told: Told, generation: i64, known: &ObjectStatus) -> Condition {
+    let Told { kind, status, reason, message } = told;
+    let same = known.conditions.iter().find(|known| *known.kind == *kind && *known.status == *status);
+    let now = || Text::from(jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+    Condition {
+        kind: kind.into(),
+        status: status.into(),
+        reason: reason.into(),
+        message: message.into(),
+        observed_generation: generation,
+        last_transition_time: same.map_or_else(now, |known| known.last_transition_time.clone()),
+    }
+}

@@ -1,0 +1,214 @@
+//! Policies and engines that are cluster objects, on a real API server.
+
+use bindery_chart::read;
+use bindery_cluster::{Cluster, Manager, Replica, is_bound_to, is_event, poll};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
+};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Value, json};
+
+const KINDS: [(&str, &str); 3] =
+    [("Engine", "engines"), ("MatchPolicy", "matchpolicies"), ("ReclaimPolicy", "reclaimpolicies")];
+
+/// The policy objects of a cluster.
+struct PolicyApi(Client);
+
+impl PolicyApi {
+    fn of(&self, kind: &str) -> Api<DynamicObject> {
+        let (_, plural) = KINDS.into_iter().find(|(known, _)| *known == kind).unwrap();
+        let kind = GroupVersionKind::gvk("policy.bindery.dev", "v1alpha1", kind);
+        Api::all_with(self.0.clone(), &ApiResource::from_gvk_with_plural(&kind, plural))
+    }
+
+    /// Installs the kinds.
+    async fn install(&self) {
+        let api = Api::<CustomResourceDefinition>::all(self.0.clone());
+        for (_, plural) in KINDS {
+            let text = read(&format!("charts/bindery/files/crds/{plural}.json"));
+            api.create(&PostParams::default(), &serde_json::from_str(&text).unwrap()).await.unwrap();
+        }
+    }
+
+    async fn apply(&self, kind: &str, name: &str, spec: Value) {
+        let object = json!({
+            "apiVersion": "policy.bindery.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec,
+        });
+        let apply = PatchParams::apply("test").force();
+        self.of(kind).patch(name, &apply, &Patch::Apply(&object)).await.unwrap();
+    }
+
+    /// Waits until the condition `Ready` of the newest generation has a reason, and returns the status.
+    async fn until_ready(&self, kind: &str, name: &str, reason: &str) -> Value {
+        let mut last = Value::Null;
+        let found = poll(async || {
+            let object = self.of(kind).get(name).await.unwrap();
+            last = object.data["status"].clone();
+            let is_new = last["observedGeneration"] == json!(object.metadata.generation);
+            let ready = last["conditions"].as_array()?.iter().find(|it| it["type"] == "Ready")?.clone();
+            (is_new && ready["reason"] == reason).then(|| last.clone())
+        });
+        found.await.unwrap_or_else(|| panic!("{kind} {name} does not become {reason}: {last}"))
+    }
+}
+
+fn condition<'a>(status: &'a Value, kind: &str) -> &'a Value {
+    status["conditions"].as_array().unwrap().iter().find(|it| it["type"] == kind).unwrap()
+}
+
+fn start(cluster: &Cluster, identity: &str) -> Replica {
+    let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
+    cluster.replica_with(identity, &["--policy-objects=true", "--policies", &shipped])
+}
+
+/// A cluster with the kinds, and a replica that leads.
+async fn cluster_with_kinds() -> (Cluster, PolicyApi, Replica) {
+    let cluster = Cluster::start(Manager::WithoutBinder).await;
+    let policies = PolicyApi(cluster.plane.client().await.unwrap());
+    policies.install().await;
+    let mut replica = start(&cluster, "first");
+    replica.until_leading().await;
+    (cluster, policies, replica)
+}
+
+async fn until_rejected(cluster: &Cluster, claim: &str, told: &str) {
+    let event = cluster.until_event(is_event(claim, "FailedBinding")).await;
+    let message = event.message.unwrap_or_default();
+    assert!(message.ends_with(told), "{message}");
+}
+
+#[tokio::test]
+async fn nothing_is_decided_before_the_kinds_are_listed() {
+    let cluster = Cluster::start(Manager::WithoutBinder).await;
+    let policies = PolicyApi(cluster.plane.client().await.unwrap());
+    cluster.create_volume("v", "100Gi").await;
+    cluster.create_claim("c", "1Gi").await;
+    let mut replica = start(&cluster, "first");
+    let told = "[-]start failed: it waits for the first list of engines.policy.bindery.dev: ";
+    let (_, answer) = replica.until_answer("/readyz", told).await;
+    assert!(answer.contains("404"), "{answer}");
+    policies.install().await;
+    // It may be tried again only after half a minute.
+    replica.terminate().await;
+    policies
+        .apply("MatchPolicy", "twice", json!({"module": "builtin:at-most-n-times", "settings": {"times": 2}}))
+        .await;
+    let mut replica = start(&cluster, "first");
+    until_rejected(&cluster, "c", "; 1 of 1 volumes rejected: twice 1").await;
+    replica.terminate().await;
+}
+
+#[tokio::test]
+async fn a_change_takes_effect_and_a_bad_one_leaves_the_last_good_one() {
+    let (cluster, policies, mut replica) = cluster_with_kinds().await;
+    let twice = |times: Value| json!({"module": "builtin:at-most-n-times", "settings": {"times": times}});
+    policies.apply("MatchPolicy", "size", twice(json!(2))).await;
+    let status = policies.until_ready("MatchPolicy", "size", "Loaded").await;
+    assert_eq!(condition(&status, "Effective")["status"], "True");
+    assert_eq!(status["lastGood"]["generation"], 1);
+    cluster.create_available_volume("v", "10Gi").await;
+    cluster.create_claim("c", "1Gi").await;
+    until_rejected(&cluster, "c", "; 1 of 1 volumes rejected: size 1").await;
+
+    policies.apply("MatchPolicy", "size", twice(json!("many"))).await;
+    let status = policies.until_ready("MatchPolicy", "size", "SettingsInvalid").await;
+    assert_eq!(condition(&status, "SettingsValid")["status"], "False");
+    let message = condition(&status, "Ready")["message"].as_str().unwrap();
+    assert!(message.contains("times") && message.ends_with("; generation 1 stays in effect"), "{message}");
+    cluster.create_claim("d", "1Gi").await;
+    until_rejected(&cluster, "d", "; 1 of 1 volumes rejected: size 1").await;
+
+    // No replica has the last good one in memory.
+    replica.terminate().await;
+    let mut replica = start(&cluster, "second");
+    cluster.create_claim("e", "1Gi").await;
+    until_rejected(&cluster, "e", "; 1 of 1 volumes rejected: size 1").await;
+
+    policies.apply("MatchPolicy", "size", twice(json!(10))).await;
+    policies.until_ready("MatchPolicy", "size", "Loaded").await;
+    cluster.until_claim("c", is_bound_to("v")).await;
+    replica.terminate().await;
+}
+
+#[tokio::test]
+async fn a_policy_reads_labels_of_older_claims_and_lets_them_go_when_deleted() {
+    let (cluster, policies, mut replica) = cluster_with_kinds().await;
+    // Labels of claims are not decoded before a policy reads them.
+    let key = "topology.kubernetes.io/zone";
+    for name in ["c", "d"] {
+        let labelled = json!({"name": name, "labels": {key: "z"}});
+        cluster.try_claim(labelled, json!({}), &PostParams::default()).await.unwrap();
+        cluster.until_event(is_event(name, "FailedBinding")).await;
+    }
+    let zone = json!({"module": "builtin:same-zone", "settings": {"zone": "Label"}, "otherwise": "Wait"});
+    policies.apply("MatchPolicy", "zone", zone).await;
+    policies.until_ready("MatchPolicy", "zone", "Loaded").await;
+    let in_zone = async |name: &str, zone: &str| {
+        cluster.create_volume(name, "1Gi").await;
+        let label = Patch::Merge(json!({"metadata": {"labels": {key: zone}}}));
+        cluster.volumes.patch(name, &PatchParams::default(), &label).await.unwrap();
+    };
+    in_zone("elsewhere", "y").await;
+    in_zone("here", "z").await;
+    let bound = poll(async || {
+        let claims = cluster.claims.list(&ListParams::default()).await.unwrap().items;
+        claims.into_iter().find(is_bound_to("here")).map(|claim| claim.name_any())
+    });
+    let bound = bound.await.expect("a claim gets the volume of its zone");
+    let other = if bound == "c" { "d" } else { "c" };
+    cluster.until_event(is_event(other, "VolumesRejected")).await;
+    policies.of("MatchPolicy").delete("zone", &DeleteParams::default()).await.unwrap();
+    cluster.until_claim(other, is_bound_to("elsewhere")).await;
+    replica.terminate().await;
+}
+
+#[tokio::test]
+async fn modules_come_from_config_maps_and_an_engine_is_swapped_in_and_out() {
+    let (cluster, policies, mut replica) = cluster_with_kinds().await;
+    for (name, size) in [("small", "1Gi"), ("medium", "5Gi"), ("large", "9Gi")] {
+        cluster.create_available_volume(name, size).await;
+    }
+    let module = json!({"module": "configmap:default/modules/size.wasm", "settings": {"times": 5}});
+    policies.apply("MatchPolicy", "size", module).await;
+    policies.until_ready("MatchPolicy", "size", "ModuleUnavailable").await;
+    cluster.create_claim("c", "1Gi").await;
+    cluster.until_event(is_event("c", "PolicyFailed")).await;
+
+    let shipped = std::env::var("BINDERY_POLICIES").unwrap();
+    let bytes = std::fs::read(format!("{shipped}/at-most-n-times.wasm")).unwrap();
+    let data = [("size.wasm".to_owned(), ByteString(bytes))].into();
+    let metadata = ObjectMeta { name: Some("modules".to_owned()), ..ObjectMeta::default() };
+    let modules = ConfigMap { metadata, binary_data: Some(data), ..ConfigMap::default() };
+    let config_maps = Api::<ConfigMap>::namespaced(policies.0.clone(), "default");
+    config_maps.create(&PostParams::default(), &modules).await.unwrap();
+    policies.until_ready("MatchPolicy", "size", "Loaded").await;
+    cluster.until_claim("c", is_bound_to("small")).await;
+
+    let module = std::env::var("BINDERY_EXAMPLE_ENGINE").expect("`cargo xtask test` builds the engine");
+    policies.apply("Engine", "worst-fit", json!({"module": module})).await;
+    policies.apply("Engine", "zz", json!({"module": module})).await;
+    policies.until_ready("Engine", "worst-fit", "Loaded").await;
+    let status = policies.until_ready("Engine", "zz", "Loaded").await;
+    assert_eq!(condition(&status, "Effective")["reason"], "AnotherEngine");
+    policies.of("MatchPolicy").delete("size", &DeleteParams::default()).await.unwrap();
+    let is_gone = async |replica: &Replica| {
+        let metrics = replica.try_get("/metrics").await?;
+        (!metrics.contains("policy=\"size\"")).then_some(())
+    };
+    replica.until("the policy is gone", is_gone).await;
+    cluster.create_claim("d", "1Gi").await;
+    cluster.until_claim("d", is_bound_to("large")).await;
+
+    for name in ["worst-fit", "zz"] {
+        policies.apply("Engine", name, json!({"module": module, "mode": "off"})).await;
+        policies.until_ready("Engine", name, "Off").await;
+    }
+    cluster.create_available_volume("larger", "99Gi").await;
+    cluster.create_claim("e", "1Gi").await;
+    cluster.until_claim("e", is_bound_to("medium")).await;
+    replica.terminate().await;
+}

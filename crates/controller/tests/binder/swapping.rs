@@ -1,0 +1,82 @@
+//! Policies that are replaced while the binder runs.
+
+use std::sync::{Arc, Barrier};
+
+use bindery_controller::{Configuration, Parts, Settings};
+use bindery_core::Claim;
+use bindery_engine::DefaultEngine;
+use bindery_kit::{Blocking, SameZone, policy};
+use bindery_policy::Chain;
+use bindery_store::Kind;
+use tokio::task::spawn_blocking;
+
+use crate::double::{Double, binder_of, claim, parts, volume};
+use crate::operating::run_during;
+use crate::policies::{binder, bound_to, in_zone, key, zoned};
+
+#[tokio::test]
+async fn a_swap_waits_for_lists_with_the_facts_that_the_new_policies_read() {
+    let double = Double::new();
+    double.add_volume(&in_zone(volume("v"), "b"));
+    let binder = binder(&double, DefaultEngine, Vec::new());
+    let swap = {
+        let (binder, chain) = (Arc::clone(&binder), Chain::new(vec![policy("zone", SameZone)]));
+        tokio::spawn(async move { binder.swap_policies(Arc::new(chain)).await })
+    };
+    let freshness = binder.intake().freshness();
+    for kind in [Kind::Claim, Kind::Class] {
+        freshness.until_list_wanted(kind).await;
+    }
+    assert!(!freshness.is_list_wanted(Kind::Pod), "no policy reads pods");
+    assert!(!binder.policies().activities().any(|policy| **policy.name == *"zone"), "the facts are missing");
+    double.add_claim(&zoned("c"));
+    for kind in [Kind::Volume, Kind::Claim, Kind::Class] {
+        binder.intake().list_begins(kind);
+        double.deliver_list(binder.intake(), kind, "9");
+    }
+    swap.await.unwrap();
+    assert_eq!(binder.sync(&key("c")).await.result, Ok(()));
+    assert_eq!(bound_to(&binder, "c"), None);
+}
+
+#[tokio::test]
+async fn a_swap_wakes_every_claim_that_waits() {
+    let double = Double::new();
+    double.add_volume(&in_zone(volume("v"), "b"));
+    double.add_claim(&zoned("c"));
+    let policies = Arc::new(Chain::new(vec![policy("zone", SameZone)]));
+    let configuration = Configuration { policies, ..Configuration::default() };
+    let binder = binder_of(Parts { configuration, ..parts(&double, DefaultEngine) });
+    run_during(&binder, async {
+        double.until("the claim waits", || double.reasons() == ["FailedBinding"]).await;
+        binder.swap_policies(Arc::default()).await;
+        double.until("the claim is bound", || double.claim("c").volume_name.is_some()).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_decision_ends_with_the_policies_that_it_began_with() {
+    let double = Double::new();
+    double.add_volume(&volume("v"));
+    double.add_claim(&Claim { class: Some("".into()), ..claim("c") });
+    let barrier = Arc::new(Barrier::new(2));
+    let wait = || {
+        let barrier = Arc::clone(&barrier);
+        spawn_blocking(move || barrier.wait())
+    };
+    let policies = Arc::new(Chain::new(vec![policy("blocks", Blocking(Arc::clone(&barrier)))]));
+    let configuration = Configuration { policies, ..Configuration::default() };
+    let settings = Settings { watches_namespaces: true, ..Settings::default() };
+    let binder = binder_of(Parts { configuration, settings, ..parts(&double, DefaultEngine) });
+    let asking = {
+        let binder = Arc::clone(&binder);
+        tokio::spawn(async move { binder.sync(&key("c")).await.result })
+    };
+    wait().await.unwrap();
+    // The chain has no policy in the place of the one that is being asked.
+    binder.swap_policies(Arc::default()).await;
+    wait().await.unwrap();
+    assert_eq!(asking.await.unwrap(), Ok(()));
+    assert_eq!(bound_to(&binder, "c").as_deref(), Some("v"));
+}

@@ -1,0 +1,234 @@
+//! Policies and engines that are cluster objects (`policy.bindery.dev`): their watches, their modules in
+//! ConfigMaps, and their status.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use futures::StreamExt as _;
+use futures::stream::{BoxStream, select_all};
+use http::Method;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::core::{GroupVersionKind, PartialObjectMeta};
+use kube::runtime::reflector;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use crate::client::ApiClient;
+use crate::rest;
+
+const GROUP: &str = "policy.bindery.dev";
+const VERSION: &str = "v1alpha1";
+/// The kinds with their plurals.
+const KINDS: [(&str, &str); 3] =
+    [("Engine", "engines"), ("MatchPolicy", "matchpolicies"), ("ReclaimPolicy", "reclaimpolicies")];
+/// The field manager of status.
+const FIELD_MANAGER: &str = "bindery";
+
+/// A key of the binary data of a ConfigMap.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConfigMapKey {
+    /// Namespace of the ConfigMap.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The key.
+    pub key: String,
+}
+
+/// The engines and policies of a cluster, as they are watched.
+pub struct PolicyObjects {
+    client: ApiClient,
+    kinds: [Kind; KINDS.len()],
+    config_maps: Mutex<BTreeMap<(String, String), Watched>>,
+    changed: Arc<Notify>,
+}
+
+struct Kind {
+    resource: ApiResource,
+    objects: reflector::Store<DynamicObject>,
+    /// Why the last list or watch failed.
+    fault: Mutex<Option<String>>,
+}
+
+/// The watch of one ConfigMap.
+struct Watched {
+    /// `metadata.resourceVersion`; `None` before the first list, and if it does not exist.
+    version: Arc<Mutex<Option<String>>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The watches of [`PolicyObjects`].
+pub struct PolicyWatches {
+    objects: Arc<PolicyObjects>,
+    streams: Vec<BoxStream<'static, (usize, Result<(), watcher::Error>)>>,
+}
+
+impl PolicyObjects {
+    /// The objects of the cluster of this client, and their watches.
+    pub fn new(client: &ApiClient) -> (Arc<Self>, PolicyWatches) {
+        let mut streams = Vec::new();
+        let mut number = 0..;
+        let kinds = KINDS.map(|(kind, plural)| {
+            let resource =
+                ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, VERSION, kind), plural);
+            let writer = reflector::store::Writer::new(resource.clone());
+            let objects = writer.as_reader();
+            let watched = Api::<DynamicObject>::all_with(client.kube(), &resource);
+            let events = watcher(watched, watcher::Config::default()).default_backoff().reflect(writer);
+            let number = number.next().unwrap_or_default();
+            streams.push(events.map(move |event| (number, event.map(drop))).boxed());
+            Kind { resource, objects, fault: Mutex::default() }
+        });
+        let client = client.clone();
+        let objects =
+            Arc::new(Self { client, kinds, config_maps: Mutex::default(), changed: Arc::default() });
+        (Arc::clone(&objects), PolicyWatches { objects, streams })
+    }
+
+    /// Waits until an object, or a ConfigMap that is followed, may have changed.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Why not all kinds are listed yet; `None` once they are.
+    pub fn awaited(&self) -> Option<String> {
+        use futures::FutureExt as _;
+        let kind = self.kinds.iter().find(|kind| kind.objects.wait_until_ready().now_or_never().is_none())?;
+        let fault = kind.fault.lock().clone().map(|fault| format!(": {fault}")).unwrap_or_default();
+        Some(format!("the first list of {}.{GROUP}{fault}", kind.resource.plural))
+    }
+
+    /// The objects, without `status` and managedFields, with their status beside; by kind and name.
+    pub fn all(&self) -> Vec<(Value, Value)> {
+        let mut all: Vec<_> = self.kinds.iter().flat_map(|kind| kind.objects.state()).collect();
+        all.sort_by_key(|object| {
+            (object.types.clone().map(|types| types.kind), object.metadata.name.clone())
+        });
+        let split = |object: Arc<DynamicObject>| {
+            let mut object = serde_json::to_value(&*object).unwrap_or_default();
+            let status = object.as_object_mut().and_then(|fields| fields.remove("status"));
+            if let Some(metadata) = object["metadata"].as_object_mut() {
+                metadata.remove("managedFields");
+            }
+            (object, status.unwrap_or_default())
+        };
+        all.into_iter().map(split).collect()
+    }
+
+    /// Watches these ConfigMaps from now on, and no others.
+    pub fn follow(&self, wanted: &BTreeSet<(String, String)>) {
+        let mut watched = self.config_maps.lock();
+        watched.retain(|name, _| wanted.contains(name));
+        for name in wanted {
+            watched.entry(name.clone()).or_insert_with(|| self.watch(name));
+        }
+    }
+
+    /// The version of a ConfigMap that is followed, if it is known and exists.
+    pub fn version(&self, namespace: &str, name: &str) -> Option<String> {
+        let watched = self.config_maps.lock();
+        watched.get(&(namespace.to_owned(), name.to_owned()))?.version.lock().clone()
+    }
+
+    fn watch(&self, (namespace, name): &(String, String)) -> Watched {
+        let api = Api::<PartialObjectMeta<ConfigMap>>::namespaced(self.client.kube(), namespace);
+        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        let mut events = watcher(api, config).default_backoff().boxed();
+        let (version, changed) = (Arc::<Mutex<Option<String>>>::default(), Arc::clone(&self.changed));
+        let (known, config_map) = (Arc::clone(&version), format!("{namespace}/{name}"));
+        let task = tokio::spawn(async move {
+            while let Some(event) = events.next().await {
+                let now = match event {
+                    Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => {
+                        object.metadata.resource_version
+                    }
+                    Ok(watcher::Event::Delete(_)) => None,
+                    Ok(watcher::Event::Init | watcher::Event::InitDone) => continue,
+                    Err(error) => {
+                        tracing::warn!(config_map, %error, "the ConfigMap cannot be watched; trying again");
+                        continue;
+                    }
+                };
+                *known.lock() = now;
+                changed.notify_one();
+            }
+        });
+        Watched { version, task }
+    }
+
+    /// Reads a module from a ConfigMap, and the version of the ConfigMap.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that names the ConfigMap and what is wrong.
+    pub async fn module(&self, at: &ConfigMapKey) -> Result<(Vec<u8>, String), String> {
+        use base64::prelude::{BASE64_STANDARD, Engine as _};
+        let ConfigMapKey { namespace, name, key } = at;
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
+        let object = rest::json(&self.client, Method::GET, &path, None).await;
+        let object =
+            object.map_err(|fault| format!("ConfigMap {namespace}/{name} cannot be read: {fault}"))?;
+        let Some(data) = object["binaryData"][key].as_str() else {
+            return Err(format!("ConfigMap {namespace}/{name} has no binaryData of key {key:?}"));
+        };
+        let bytes = BASE64_STANDARD.decode(data);
+        let bytes = bytes.map_err(|error| format!("ConfigMap {namespace}/{name}, key {key:?}: {error}"))?;
+        Ok((bytes, object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned()))
+    }
+
+    /// Writes the status of an object, unless it is another one by now.
+    ///
+    /// # Errors
+    ///
+    /// The API server refused it, or did not answer.
+    pub async fn write_status(
+        &self,
+        kind: &str,
+        name: &str,
+        uid: &str,
+        status: &Value,
+    ) -> Result<(), String> {
+        let Some(kind) = self.kinds.iter().find(|known| known.resource.kind == kind) else {
+            return Err(format!("there is no kind {kind}"));
+        };
+        let resource = &kind.resource;
+        let object = json!({
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": {"name": name, "uid": uid},
+            "status": status,
+        });
+        let api = Api::<DynamicObject>::all_with(self.client.kube(), resource);
+        let parameters = PatchParams::apply(FIELD_MANAGER).force();
+        let written = api.patch_status(name, &parameters, &Patch::Apply(&object)).await;
+        written.map(drop).map_err(|error| error.to_string())
+    }
+}
+
+impl PolicyWatches {
+    /// Keeps the objects current for as long as it is polled.
+    pub async fn run(self) {
+        let Self { objects, streams } = self;
+        let mut events = select_all(streams);
+        while let Some((number, event)) = events.next().await {
+            let kind = &objects.kinds[number];
+            let fault = event.err().map(|error| error.to_string());
+            if let Some(error) = &fault {
+                tracing::warn!(kind = kind.resource.kind, error, "the kind cannot be watched; trying again");
+            }
+            *kind.fault.lock() = fault;
+            objects.changed.notify_one();
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Reviews of policies and engines that are cluster objects: what cannot work is refused as it is applied.
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use super::request::AdmissionRequest;
+use super::response::AdmissionResponse;
+
+/// What a review finds about a policy or an engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PolicyFinding {
+    /// It cannot work: one sentence that names the field and the remedy.
+    Refused(String),
+    /// It is unknown whether it works, or it has no effect for now: a warning.
+    Doubtful(String),
+}
+
+/// Reviews policies and engines.
+pub trait PolicyReviewer: Send + Sync + 'static {
+    /// Reviews an object as it will be stored.
+    fn review(&self, object: Value) -> BoxFuture<'_, Result<(), PolicyFinding>>;
+}
+
+/// The answer to a request about a policy or an engine.
+pub(super) async fn review(
+    request: &AdmissionRequest<'_>,
+    reviewer: Option<&dyn PolicyReviewer>,
+) -> AdmissionResponse {
+    if request.is_update().is_none() {
+        return AdmissionResponse::allowed(&request.uid);
+    }
+    let Some(reviewer) = reviewer else {
+        let why = "it has no effect: Bindery loads no policies of the cluster (policies.objects)";
+        return AdmissionResponse::warned(&request.uid, why);
+    };
+    let object = match request.new_as::<Value>() {
+        Ok(object) => object,
+        Err(why) => return AdmissionResponse::warned(&request.uid, &why),
+    };
+    let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    match reviewer.review(object).await {
+        Ok(()) => AdmissionResponse::allowed(&request.uid),
+        Err(PolicyFinding::Refused(why)) => {
+            AdmissionResponse::invalid(&request.uid, request.kind_name(), &name, &why)
+        }
+        Err(PolicyFinding::Doubtful(why)) => AdmissionResponse::warned(&request.uid, &why),
+    }
+}
