@@ -126,15 +126,15 @@ that is less.
 
 {{/* Whether pods compile components. */}}
 {{- define "bindery.compiles" -}}
-{{- if or (ne (include "bindery.engine" .) "native") (include "bindery.documents" . | fromJson) -}}yes{{- end -}}
+{{- if or (ne (include "bindery.engine" .) "native") (include "bindery.documents" . | fromJson) .Values.policies.objects -}}yes{{- end -}}
 {{- end -}}
 
 {{/*
-Whether policies read labels of namespaces: the value says so, a document selects namespaces, or it names a policy that ships and
+Whether policies read labels of namespaces: the value says so, an object may, a document selects namespaces, or it names a policy that ships and
 declares such a label. What a module of one's own declares cannot be seen here.
 */}}
 {{- define "bindery.readsNamespaces" -}}
-{{- $reads := .Values.policies.readNamespaces -}}
+{{- $reads := or .Values.policies.readNamespaces .Values.policies.objects -}}
 {{- range $name, $text := include "bindery.documents" . | fromJson -}}
 {{- range regexSplit "(?m)^---" $text -1 -}}
 {{- $document := fromYaml . -}}

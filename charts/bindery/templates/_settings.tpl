@@ -13,6 +13,9 @@ engine-cache: /var/cache/bindery/engines
 {{- if include "bindery.documents" . | fromJson }}
 policy: /etc/bindery/policies
 {{- end }}
+{{- if .Values.policies.objects }}
+policy-objects: true
+{{- end }}
 recycle: {{ .Values.recycling.enabled }}
 {{- with .Values.recycling.image }}
 recycler-image: {{ . | quote }}

@@ -52,6 +52,8 @@ fn name_of(resource: &str) -> &'static str {
 fn the_chart_grants_the_rights_of_the_guide() {
     let own_certificates = "certificates of its own";
     let (writes, by_webhook) = ("modes own and steer", "steering by its webhook");
+    let reads_namespaces = "policies that read namespaces, policies in the cluster";
+    let policy_objects = |mode| json!({"mode": mode, "policies": {"objects": true}});
     for (values, conditions) in [
         (json!({}), vec!["always", own_certificates]),
         (json!({"webhook": {"enabled": false}}), vec!["always"]),
@@ -67,9 +69,22 @@ fn the_chart_grants_the_rights_of_the_guide() {
             json!({"mode": "own", "recycling": {"enabled": true}}),
             vec!["always", "mode own", writes, "recycling", own_certificates],
         ),
+        (json!({"policies": {"readNamespaces": true}}), vec!["always", reads_namespaces, own_certificates]),
         (
-            json!({"policies": {"readNamespaces": true}}),
-            vec!["always", "policies that read namespaces", own_certificates],
+            policy_objects("observe"),
+            vec!["always", reads_namespaces, "policies in the cluster", own_certificates],
+        ),
+        (
+            policy_objects("steer"),
+            vec![
+                "always",
+                reads_namespaces,
+                "policies in the cluster",
+                "policies in the cluster, modes own and steer",
+                writes,
+                own_certificates,
+                by_webhook,
+            ],
         ),
         // In mode observe nothing is recycled.
         (json!({"recycling": {"enabled": true}}), vec!["always", own_certificates]),
@@ -112,7 +127,7 @@ fn namespaces_are_granted_where_a_document_shows_that_they_are_read() {
 
 #[test]
 fn a_release_in_mode_observe_writes_only_its_certificates() {
-    for right in documented(&["always"]) {
+    for right in documented(&["always", "policies in the cluster"]) {
         assert!(["get", "list", "watch"].contains(&right.verb.as_str()), "{right:?}");
     }
 }

@@ -41,13 +41,16 @@ fn the_chart_sets_no_field_that_bindery_writes() {
     assert_eq!(secret["metadata"].get("annotations"), None);
 }
 
-/// Helm does not delete hooks with a release, nor objects with a resource policy.
+/// Helm does not delete hooks with a release, nor objects with a resource policy. With a kind the API server
+/// would delete its objects.
 #[test]
-fn no_object_outlives_the_release() {
+fn no_object_but_the_kinds_of_policies_outlives_the_release() {
     for (name, values) in sets() {
         for (object, content) in rendered(&values).iter() {
             let annotations = &content["metadata"]["annotations"];
-            assert!(annotations.get("helm.sh/resource-policy").is_none(), "{name}: {object}");
+            let is_kind = content["kind"] == "CustomResourceDefinition";
+            let is_kept = annotations.get("helm.sh/resource-policy").is_some();
+            assert_eq!(is_kept, is_kind && values["crds"]["keep"] != false, "{name}: {object}");
             let hook = annotations.get("helm.sh/hook");
             assert!(hook.is_none_or(|hook| hook == "test"), "{name}: {object}");
             // A failed test is kept for inspection, until the next test begins.
@@ -123,6 +126,9 @@ fn the_notes_name_the_next_step() {
             &["of the classes"],
         ),
         (json!({"replicas": 0}), &["No replica runs"], &["With one replica"]),
+        (json!({}), &["`helm uninstall` keeps the kinds"], &["deletes the kinds"]),
+        (json!({"crds": {"keep": false}}), &["`helm uninstall` deletes the kinds"], &["keeps the kinds"]),
+        (json!({"crds": {"install": false}}), &[], &["the kinds"]),
         (json!({"replicas": Value::Null}), &[], &["No replica runs", "With one replica"]),
         (
             json!({"mode": "own", "steer": {"classes": ["local"], "admission": "policy"}}),

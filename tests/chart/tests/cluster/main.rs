@@ -5,6 +5,7 @@
 mod account;
 mod api_server;
 mod guides;
+mod kinds;
 mod objects;
 mod release;
 mod replica;
