@@ -1,7 +1,9 @@
 //! Policies and engines that are cluster objects, on a real API server.
 
+use std::process::Command;
+
 use bindery_cluster::{
-    Cluster, Manager, PolicyApi, Replica, condition, is_bound, is_bound_to, is_event, is_in_phase, poll,
+    Cluster, Manager, PolicyApi, Replica, condition, is_bound, is_bound_to, is_event, is_in_phase, poll, run,
 };
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Event};
@@ -23,6 +25,13 @@ async fn cluster_with_kinds() -> (Cluster, PolicyApi, Replica) {
     let mut replica = start(&cluster, "first");
     replica.until_leading().await;
     (cluster, policies, replica)
+}
+
+/// What `bindery explain` prints about a claim.
+fn explain(cluster: &Cluster, claim: &str) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bindery"));
+    command.args(["explain", "pvc", claim]).env("KUBECONFIG", cluster.kubeconfig());
+    String::from_utf8(run(&mut command, "").stdout).unwrap()
 }
 
 async fn until_rejected(cluster: &Cluster, claim: &str, told: &str) {
@@ -65,6 +74,8 @@ async fn a_change_takes_effect_and_a_bad_one_leaves_the_last_good_one() {
     cluster.create_available_volume("v", "10Gi").await;
     cluster.create_claim("c", "1Gi").await;
     until_rejected(&cluster, "c", "; 1 of 1 volumes rejected: size 1").await;
+    let explained = explain(&cluster, "c");
+    assert!(explained.contains("policy size: offers 10Gi, more than 2 times"), "{explained}");
 
     policies.apply("MatchPolicy", "size", twice(json!("many"))).await;
     let status = policies.until_ready("MatchPolicy", "size", "SettingsInvalid").await;

@@ -9,8 +9,8 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-use super::load::{Hosts, LoadedObject};
-use super::{ModeArgument, name};
+use super::ModeArgument;
+use crate::policies::object::{Hosts, LoadedObject, object_name};
 
 /// Reviews the objects of a cluster.
 pub(super) struct ObjectReviewer {
@@ -42,11 +42,11 @@ impl ObjectReviewer {
 
     /// Refuses a second engine, and a name that another policy has.
     fn check_others(&self, object: &Value) -> Result<(), PolicyFinding> {
-        let (kind, name) = name(object);
+        let (kind, name) = object_name(object);
         let is_engine = |kind: &str| kind == ENGINE;
         for (other, _) in self.objects.all() {
             let is_active = other["spec"]["mode"] != "off";
-            let (other_kind, other_name) = super::name(&other);
+            let (other_kind, other_name) = object_name(&other);
             if is_engine(&kind) && is_engine(&other_kind) && other_name != name && is_active {
                 let why = format!("Engine {other_name:?} is in effect: set that one to off first");
                 return Err(PolicyFinding::Refused { field: "spec.mode", why });
