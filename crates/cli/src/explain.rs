@@ -19,6 +19,7 @@ use bindery_controller::Key;
 use bindery_core::{ClaimKey, Engine};
 use bindery_host::Limits;
 use bindery_kube::ApiClient;
+use bindery_kube::read::ReadError;
 use bindery_policy::Chain;
 
 use crate::engine::EngineArguments;
@@ -84,10 +85,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let cluster = if arguments.files.is_empty() { Some(arguments.cluster().await?) } else { None };
-        if let Some((client, _)) = &cluster {
-            decider.policies = arguments.policies_of(client, &decider.policies).await?;
+        let loaded = match &cluster {
+            Some((client, _)) => arguments.policies_of(client, &decider.policies).await?,
+            None => Ok(None),
+        };
+        if let Ok(Some(policies)) = &loaded {
+            decider.policies = Arc::clone(policies);
         }
         let (key, manifests) = arguments.read(cluster, resource, name, &decider.policies).await?;
+        if let Err(error) = loaded {
+            eprintln!("note: policies of the cluster are left out, because they cannot be read: {error}");
+        }
         let objects = load::sort(manifests)?;
         load::note_namespaces(&objects, &decider.policies);
         let object = objects.iter().find(|object| object.key().as_ref() == Some(&key)).cloned();
@@ -161,20 +169,18 @@ impl Arguments {
         })
     }
 
-    /// The policies of the cluster beside those of files.
-    async fn policies_of(&self, client: &ApiClient, files: &Arc<Chain>) -> Result<Arc<Chain>> {
+    /// The policies of the cluster beside those of files; `None` if it has none.
+    async fn policies_of(
+        &self,
+        client: &ApiClient,
+        files: &Chain,
+    ) -> Result<Result<Option<Arc<Chain>>, ReadError>> {
         let hosts = Hosts::new(self.engine.cache(), self.policies.shipped())?;
-        match object::of_cluster(client, &hosts).await {
-            Ok(loaded) if loaded.is_empty() => Ok(Arc::clone(files)),
-            Ok(loaded) => {
-                let chain = object::chain(files, &loaded, true);
-                Ok(Arc::new(chain.within(Duration::MAX, Instant::now)))
-            }
-            Err(error) => {
-                eprintln!("note: policies of the cluster are left out, because they cannot be read: {error}");
-                Ok(Arc::clone(files))
-            }
-        }
+        let loaded = object::of_cluster(client, &hosts).await;
+        Ok(loaded.map(|loaded| {
+            let chain = || object::chain(files, &loaded, true).within(Duration::MAX, Instant::now);
+            (!loaded.is_empty()).then(|| Arc::new(chain()))
+        }))
     }
 
     /// The key of the object, and the objects that its decision rests on.
