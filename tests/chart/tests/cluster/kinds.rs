@@ -1,11 +1,11 @@
 //! The kinds of policies on a real API server: what it accepts, refuses, explains and prints.
 
-use bindery_chart::{Operator, RELEASE, chart, read, yaml};
+use bindery_chart::{Objects, Operator, RELEASE, chart, read, yaml};
 use bindery_cluster::Cluster;
 use bindery_kit::json::merged;
 use serde_json::{Value, json};
 
-use crate::api_server::until;
+use crate::api_server::{install, until};
 use crate::release::installed;
 
 const EXAMPLES: &str = "docs/policies/objects";
@@ -16,12 +16,32 @@ const LISTS: [&str; 3] = [
 ];
 const POLICY: &str = "/apis/policy.bindery.dev/v1alpha1/matchpolicies/databases-in-their-zone";
 
-/// An API server with the release and an example of each kind.
-async fn with_examples() -> (Cluster, Operator) {
-    let (api, operator) = installed().await;
+async fn until_served(api: &Cluster) {
     for list in LISTS {
         until(&format!("{list} is served"), async || api.get(list).await).await;
     }
+}
+
+/// Installs the kinds of a release, and an object of each that changes no decision.
+pub(crate) async fn install_one_of_each(api: &Cluster, objects: &Objects) {
+    install(api, objects, &["CustomResourceDefinition"]).await;
+    until_served(api).await;
+    for (kind, spec) in [
+        ("Engine", json!({"module": "configmap:bindery-system/missing/engine.wasm"})),
+        ("MatchPolicy", json!({"module": "builtin:prefer", "mode": "off"})),
+        ("ReclaimPolicy", json!({"module": "builtin:keep-labelled", "mode": "off"})),
+    ] {
+        let metadata = json!({"name": kind.to_lowercase()});
+        let version = "policy.bindery.dev/v1alpha1";
+        let object = json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec});
+        api.create(&object, "").await.unwrap();
+    }
+}
+
+/// An API server with the release and an example of each kind.
+async fn with_examples() -> (Cluster, Operator) {
+    let (api, operator) = installed().await;
+    until_served(&api).await;
     operator.shell(&format!("kubectl apply -f {EXAMPLES}")).unwrap();
     (api, operator)
 }
@@ -38,7 +58,10 @@ fn wrong() -> Vec<(&'static str, Value, String)> {
     const OTHER_KIND: &str =
         "only another module of the same kind (builtin:, configmap: or a file) is allowed";
     let spec = |spec: Value| json!({"spec": spec});
-    let selected = |selector: &str, requirement: Value| json!({"spec": {"match": {selector: {"matchExpressions": [requirement]}}}});
+    let selected = |selector: &str, requirement: Value| {
+        let requirements = json!({"matchExpressions": [requirement]});
+        json!({"spec": {"match": {selector: requirements}}})
+    };
     let mut cases = Vec::new();
     for kind in ["engine", "match-policy", "reclaim-policy"] {
         for name in ["same.zone".to_owned(), "a".repeat(64)] {
