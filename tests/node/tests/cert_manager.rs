@@ -145,7 +145,7 @@ async fn renewals_by_cert_manager_fail_no_review() {
     let installation = Installation::start("cert-manager").await;
     let cert_manager = CertManager::start(&installation);
     let chart = chart();
-    let values = format!("mode=own,certificates.source=cert-manager,{PATIENT}");
+    let values = format!("mode=own,certificates.source=cert-manager,crds.keep=false,{PATIENT}");
     let install = ["install", RELEASE, chart.to_str().unwrap(), "--create-namespace", "--set", &values];
     installation.operator.helm(&[&install[..], &["--wait", TIMEOUT]].concat());
     let look = async || cert_manager.secret(AUTHORITY, "tls.crt").await;

@@ -1,11 +1,11 @@
 //! The kinds of policies on a real API server: what it accepts, refuses, explains and prints.
 
-use bindery_chart::{Operator, RELEASE, chart, read, yaml};
+use bindery_chart::{Objects, Operator, RELEASE, chart, read, yaml};
 use bindery_cluster::Cluster;
 use bindery_kit::json::merged;
 use serde_json::{Value, json};
 
-use crate::api_server::until;
+use crate::api_server::{install, until};
 use crate::release::installed;
 
 const EXAMPLES: &str = "docs/policies/objects";
@@ -16,96 +16,124 @@ const LISTS: [&str; 3] = [
 ];
 const POLICY: &str = "/apis/policy.bindery.dev/v1alpha1/matchpolicies/databases-in-their-zone";
 
-/// An API server with the release and an example of each kind.
-async fn with_examples() -> (Cluster, Operator) {
-    let (api, operator) = installed().await;
+async fn until_served(api: &Cluster) {
     for list in LISTS {
         until(&format!("{list} is served"), async || api.get(list).await).await;
     }
+}
+
+/// Installs the kinds of a release, and an object of each that changes no decision.
+pub(crate) async fn install_one_of_each(api: &Cluster, objects: &Objects) {
+    install(api, objects, &["CustomResourceDefinition"]).await;
+    until_served(api).await;
+    for (kind, spec) in [
+        ("Engine", json!({"module": "configmap:bindery-system/missing/engine.wasm"})),
+        ("MatchPolicy", json!({"module": "builtin:prefer", "mode": "off"})),
+        ("ReclaimPolicy", json!({"module": "builtin:keep-labelled", "mode": "off"})),
+    ] {
+        let metadata = json!({"name": kind.to_lowercase()});
+        let version = "policy.bindery.dev/v1alpha1";
+        let object = json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec});
+        api.create(&object, "").await.unwrap();
+    }
+}
+
+/// An API server with the release and an example of each kind.
+async fn with_examples() -> (Cluster, Operator) {
+    let (api, operator) = installed().await;
+    until_served(&api).await;
     operator.shell(&format!("kubectl apply -f {EXAMPLES}")).unwrap();
     (api, operator)
 }
 
-fn example(name: &str) -> Value {
-    yaml(&read(&format!("{EXAMPLES}/{name}.yaml")))
+fn example(file: &str) -> Value {
+    yaml(&read(&format!("{EXAMPLES}/{file}.yaml")))
 }
 
-/// Changes of an example that the API server must refuse, with a part of its reason.
-fn wrong() -> Vec<(&'static str, Value, String)> {
+/// The file of an example, a change of it that the API server must refuse, and a part of the reason.
+type Wrong = (&'static str, Value, String);
+
+fn wrong_in_any_kind() -> Vec<Wrong> {
     const NOT_A_NAME: &str = "a DNS label of at most 63 characters is allowed, such as same-zone";
     const NOT_A_MODULE: &str =
         "; builtin:NAME, configmap:NAMESPACE/NAME/KEY, or the absolute path of a file is allowed";
-    const OTHER_KIND: &str =
-        "only another module of the same kind (builtin:, configmap: or a file) is allowed";
-    let spec = |spec: Value| json!({"spec": spec});
-    let selected = |selector: &str, requirement: Value| json!({"spec": {"match": {selector: {"matchExpressions": [requirement]}}}});
-    let mut cases = Vec::new();
-    for kind in ["engine", "match-policy", "reclaim-policy"] {
+    let mut wrong = Vec::new();
+    for file in ["engine", "match-policy", "reclaim-policy"] {
         for name in ["same.zone".to_owned(), "a".repeat(64)] {
             let why = format!("metadata.name is {name}; {NOT_A_NAME}");
-            cases.push((kind, json!({"metadata": {"name": name}}), why));
+            wrong.push((file, json!({"metadata": {"name": name}}), why));
         }
         for module in ["zones.wasm", "builtin:", "builtin:Zone", "configmap:a/b", "configmap:a/b/c/d", ""] {
             let why = format!("spec.module is {module}{NOT_A_MODULE}");
-            cases.push((kind, spec(json!({"module": module})), why));
+            wrong.push((file, json!({"spec": {"module": module}}), why));
         }
         let long = format!("/{}", "a".repeat(1024));
-        cases.push((kind, spec(json!({"module": long})), "may not be more than 1024".to_owned()));
-        cases.push((kind, spec(json!({"module": null})), "spec.module: Required value".to_owned()));
-        cases.push((kind, json!({"spec": null}), "spec: Required value".to_owned()));
-        cases.push((kind, spec(json!({"mode": "on"})), r#"supported values: "enforce", "off""#.to_owned()));
-        cases.push((kind, spec(json!({"moed": "off"})), r#"unknown field "spec.moed""#.to_owned()));
-    }
-    for (kind, module) in [
-        ("engine", "builtin:worst-fit"),
-        ("engine", "/worst-fit.wasm"),
-        ("match-policy", "configmap:bindery-system/modules/zones.wasm"),
-        ("match-policy", "/zones.wasm"),
-        ("reclaim-policy", "builtin:keep-labelled"),
-    ] {
-        let why = format!("and is {module}; {OTHER_KIND}");
-        cases.push((kind, spec(json!({"module": module})), why));
-    }
-    for kind in ["match-policy", "reclaim-policy"] {
-        for selector in ["namespaceSelector", "claimSelector"] {
-            let field = format!("spec.match.{selector}.matchExpressions[0]");
-            for (operator, values, rule) in [
-                ("In", json!([]), "needs values"),
-                ("NotIn", json!(null), "needs values"),
-                ("Exists", json!(["a"]), "takes no values; In and NotIn do"),
-                ("DoesNotExist", json!(["a"]), "takes no values; In and NotIn do"),
-            ] {
-                let requirement = json!({"key": "tier", "operator": operator});
-                let requirement = merged(requirement, json!({"values": values}));
-                let why = format!("the operator {operator} of key tier {rule}");
-                cases.push((kind, selected(selector, requirement.clone()), why));
-                cases.push((kind, selected(selector, requirement), field.clone()));
-            }
-            let requirement = json!({"key": "tier", "operator": "Is"});
-            let why = r#"supported values: "In", "NotIn", "Exists", "DoesNotExist""#.to_owned();
-            cases.push((kind, selected(selector, requirement), why));
-            let labels: Value = (0..65).map(|n| (format!("label-{n}"), json!(""))).collect();
-            let why = format!("spec.match.{selector}.matchLabels: Too many");
-            cases.push((kind, json!({"spec": {"match": {selector: {"matchLabels": labels}}}}), why));
+        for (spec, why) in [
+            (json!({"module": long}), "may not be more than 1024"),
+            (json!({"module": null}), "spec.module: Required value"),
+            (json!(null), "spec: Required value"),
+            (json!({"mode": "on"}), r#"supported values: "enforce", "off""#),
+            (json!({"moed": "off"}), r#"unknown field "spec.moed""#),
+        ] {
+            wrong.push((file, json!({"spec": spec}), why.to_owned()));
         }
-        let why = r#"supported values: "Wait", "Skip""#.to_owned();
-        cases.push((kind, spec(json!({"onFailure": "Ignore"})), why));
     }
-    for (kind, fields, why) in [
-        ("match-policy", json!({"weight": 0}), "spec.weight in body should be greater than or equal to 1"),
-        ("match-policy", json!({"weight": 101}), "spec.weight in body should be less than or equal to 100"),
-        ("match-policy", json!({"maxCandidates": 0}), "should be greater than or equal to 1"),
-        ("match-policy", json!({"maxCandidates": 131_073}), "should be less than or equal to 131072"),
-        ("match-policy", json!({"otherwise": "Skip"}), r#"supported values: "Provision", "Wait""#),
+    wrong
+}
+
+fn wrong_selectors() -> Vec<Wrong> {
+    let requirement = |operator: &str, values: Value| {
+        let requirement = json!({"key": "tier", "operator": operator});
+        json!({"matchExpressions": [merged(requirement, json!({"values": values}))]})
+    };
+    let labels: Value = (0..65).map(|n| (format!("label-{n}"), json!(""))).collect();
+    let mut wrong = Vec::new();
+    for (selector, field, why) in [
+        (requirement("In", json!([])), "matchExpressions[0]", "the operator In of key tier needs values"),
+        (requirement("NotIn", json!(null)), "matchExpressions[0]", "operator NotIn of key tier needs values"),
+        (requirement("Exists", json!(["a"])), "matchExpressions[0]", "Exists of key tier takes no values"),
         (
-            "reclaim-policy",
-            json!({"allow": ["All"]}),
-            r#"supported values: "Delete", "Recycle", "OfferAgain""#,
+            requirement("DoesNotExist", json!(["a"])),
+            "matchExpressions[0]",
+            "takes no values; In and NotIn do",
         ),
+        (
+            requirement("Is", json!(null)),
+            "matchExpressions[0].operator",
+            r#"supported values: "In", "NotIn", "Exists", "DoesNotExist""#,
+        ),
+        (json!({"matchLabels": labels}), "matchLabels", "must have at most 64 items"),
     ] {
-        cases.push((kind, spec(fields), why.to_owned()));
+        for file in ["match-policy", "reclaim-policy"] {
+            for of in ["namespaceSelector", "claimSelector"] {
+                let change = json!({"spec": {"match": {of: selector}}});
+                wrong.push((file, change.clone(), why.to_owned()));
+                wrong.push((file, change, format!("spec.match.{of}.{field}: ")));
+            }
+        }
     }
-    cases
+    wrong
+}
+
+fn wrong_fields() -> Vec<Wrong> {
+    const OTHER_KIND: &str =
+        "; only another module of the same kind (builtin:, configmap: or a file) is allowed";
+    let fields = [
+        ("engine", "module", json!("builtin:worst-fit"), OTHER_KIND),
+        ("engine", "module", json!("/worst-fit.wasm"), OTHER_KIND),
+        ("match-policy", "module", json!("configmap:a/b/c"), OTHER_KIND),
+        ("match-policy", "module", json!("/zones.wasm"), OTHER_KIND),
+        ("reclaim-policy", "module", json!("builtin:keep-labelled"), OTHER_KIND),
+        ("match-policy", "weight", json!(0), "spec.weight in body should be greater than or equal to 1"),
+        ("match-policy", "weight", json!(101), "spec.weight in body should be less than or equal to 100"),
+        ("match-policy", "maxCandidates", json!(0), "should be greater than or equal to 1"),
+        ("match-policy", "maxCandidates", json!(131_073), "should be less than or equal to 131072"),
+        ("match-policy", "otherwise", json!("Skip"), r#"supported values: "Provision", "Wait""#),
+        ("match-policy", "onFailure", json!("Ignore"), r#"supported values: "Wait", "Skip""#),
+        ("reclaim-policy", "onFailure", json!("Ignore"), r#"supported values: "Wait", "Skip""#),
+        ("reclaim-policy", "allow", json!(["All"]), r#"values: "Delete", "Recycle", "OfferAgain""#),
+    ];
+    fields.map(|(file, field, value, why)| (file, json!({"spec": {field: value}}), why.to_owned())).into()
 }
 
 #[tokio::test]
@@ -114,10 +142,10 @@ async fn kinds_take_examples_refuse_mistakes_and_are_explained_and_printed() {
     let apply = |object: &Value| {
         operator.kubectl(&["apply", "--dry-run=server", "--validate=strict", "-f", "-"], &object.to_string())
     };
-    for (name, change, reason) in wrong() {
-        match apply(&merged(example(name), change.clone())) {
-            Ok(_) => panic!("{name} {change} is accepted"),
-            Err(why) => assert!(why.contains(&reason), "{name} {change}: no {reason:?} in {why}"),
+    for (file, change, reason) in [wrong_in_any_kind(), wrong_selectors(), wrong_fields()].concat() {
+        match apply(&merged(example(file), change.clone())) {
+            Ok(_) => panic!("{file} {change} is accepted"),
+            Err(why) => assert!(why.contains(&reason), "{file} {change}: no {reason:?} in {why}"),
         }
     }
     let another = json!({"spec": {"module": "configmap:bindery-system/engines-2/worst-fit.wasm"}});

@@ -51,11 +51,11 @@ impl ReleaseReplica {
             format!("--webhook-listen=127.0.0.1:{port}"),
             "--certificate-name=127.0.0.1".to_owned(),
             "--engine=native".to_owned(),
+            format!("--policies={}", offered("BINDERY_POLICIES").display()),
+            format!("--engine-cache={}", folder.path().join("cache").display()),
         ];
         if objects.write_policies(&policies) > 0 {
             arguments.push(format!("--policy={}", policies.display()));
-            arguments.push(format!("--policies={}", offered("BINDERY_POLICIES").display()));
-            arguments.push(format!("--engine-cache={}", folder.path().join("cache").display()));
         }
         Self { replica: Replica::run(arguments, &[]), port, _folder: folder }
     }
@@ -65,9 +65,13 @@ impl ReleaseReplica {
         self.replica.until(path, async |_| api.get(path).await.ok().filter(&holds)).await;
     }
 
-    /// Waits until both webhooks have an authority.
+    /// Waits until all webhooks have an authority.
     pub(crate) async fn until_trusted(&mut self, api: &Cluster) {
-        self.until(api, CONFIGURATION, |configuration| bundles(configuration).len() == 2).await;
+        let is_trusted = |configuration: &Value| {
+            let webhooks = configuration["webhooks"].as_array().map_or(0, Vec::len);
+            webhooks > 0 && bundles(configuration).len() == webhooks
+        };
+        self.until(api, CONFIGURATION, is_trusted).await;
     }
 }
 

@@ -9,6 +9,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::api_server::{Audit, User, claim, flow_schema_of, install, start, start_with, until, volume};
+use crate::kinds::install_one_of_each;
 use crate::replica::{CONFIGURATION, KINDS, LEASE, ReleaseReplica, SECRET, bundles};
 use crate::steering::VALIDATING;
 
@@ -93,15 +94,15 @@ async fn audited() -> (Cluster, Audit) {
     (start_with(&["--feature-gates=WatchList=false", &policy, &log]).await, audit)
 }
 
-/// A policy that reads namespaces, and rejects nothing here.
-fn reading_namespaces() -> Value {
+/// A policy that reads namespaces, and rejects nothing here; and the cluster's policies.
+fn policies() -> Value {
     let tenants = json!({
         "apiVersion": "policy.bindery.dev/v1alpha1",
         "kind": "MatchPolicy",
         "metadata": {"name": "tenants"},
         "spec": {"module": "builtin:reserved"},
     });
-    json!({"documents": {"tenants": tenants.to_string()}})
+    json!({"documents": {"tenants": tenants.to_string()}, "objects": true})
 }
 
 /// Waits until a replica has written its certificates into the Secret and the webhook configuration of the
@@ -131,9 +132,10 @@ async fn until_told_twice(replica: &mut ReleaseReplica, api: &Cluster) {
 #[tokio::test]
 async fn a_release_in_mode_own_uses_every_right_and_needs_no_other() {
     let (api, audit) = audited().await;
-    let values = json!({"mode": "own", "recycling": {"enabled": true}, "policies": reading_namespaces()});
+    let values = json!({"mode": "own", "recycling": {"enabled": true}, "policies": policies()});
     let objects = rendered(&values);
     install(&api, &objects, &KINDS).await;
+    install_one_of_each(&api, &objects).await;
     let mut replica = ReleaseReplica::start(&api, &objects).await;
     until_certified(&mut replica, &api).await;
 
@@ -163,8 +165,9 @@ async fn a_release_in_mode_own_uses_every_right_and_needs_no_other() {
 #[tokio::test]
 async fn a_release_in_mode_observe_uses_every_right_and_needs_no_other() {
     let (api, audit) = audited().await;
-    let objects = rendered(&json!({"mode": "observe"}));
+    let objects = rendered(&json!({"mode": "observe", "policies": {"objects": true}}));
     install(&api, &objects, &KINDS).await;
+    install_one_of_each(&api, &objects).await;
     let mut replica = ReleaseReplica::start(&api, &objects).await;
     replica.replica.until_ready().await;
     replica.until_trusted(&api).await;
@@ -186,8 +189,9 @@ async fn a_release_in_mode_observe_uses_every_right_and_needs_no_other() {
 async fn a_release_in_mode_steer_uses_every_right_and_needs_no_other() {
     let (api, audit) = audited().await;
     let steer = json!({"admission": "webhook", "classes": [""]});
-    let objects = rendered(&json!({"mode": "steer", "steer": steer, "policies": reading_namespaces()}));
+    let objects = rendered(&json!({"mode": "steer", "steer": steer, "policies": policies()}));
     install(&api, &objects, &KINDS).await;
+    install_one_of_each(&api, &objects).await;
     install(&api, &objects, &VALIDATING).await;
     install(&api, &objects, &["MutatingWebhookConfiguration"]).await;
     let mut replica = ReleaseReplica::start(&api, &objects).await;
