@@ -4,6 +4,7 @@ mod awaiting_list;
 mod declared;
 mod turns;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use bindery_core::{ClaimKey, Declared, Lookup, Source, Uid, Version, VolumePhase};
@@ -39,6 +40,8 @@ struct Inner {
     awaiting_list: AwaitingList,
     deletions: Deletions,
     declared: RwLock<Arc<Declared>>,
+    /// Whether claims that are gone may lack facts that are declared.
+    lacks_claim_facts: AtomicBool,
 }
 
 /// Compares another binder's choices with Bindery's as they are delivered. Called on the tasks of the
@@ -80,6 +83,7 @@ impl Intake {
             deletions: Deletions::default(),
             awaiting_list: AwaitingList::default(),
             declared: RwLock::new(Arc::new(declared)),
+            lacks_claim_facts: AtomicBool::new(false),
         };
         Self { inner: Arc::new(inner) }
     }

@@ -3,20 +3,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use futures::StreamExt as _;
 use futures::stream::{BoxStream, select_all};
 use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
-use kube::core::{GroupVersionKind, PartialObjectMeta};
+use kube::core::GroupVersionKind;
 use kube::runtime::reflector;
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::{WatchStreamExt as _, metadata_watcher, watcher};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use crate::client::ApiClient;
 use crate::read::{self, ReadError};
@@ -27,6 +30,8 @@ const VERSION: &str = "v1alpha1";
 /// The kinds with their plurals.
 const KINDS: [(&str, &str); 3] =
     [("Engine", "engines"), ("MatchPolicy", "matchpolicies"), ("ReclaimPolicy", "reclaimpolicies")];
+/// How long a write of status may take.
+const STATUS_MAX: Duration = Duration::from_secs(10);
 /// The field manager of status.
 const FIELD_MANAGER: &str = "bindery";
 
@@ -58,7 +63,8 @@ struct Kind {
 
 /// The watch of one ConfigMap.
 struct Watched {
-    /// `metadata.resourceVersion`; `None` before the first list, and if it does not exist.
+    /// `metadata.resourceVersion`; `None` before the first list, and after a deletion. A module whose ConfigMap is
+    /// deleted stays loaded.
     version: Arc<Mutex<Option<String>>>,
     task: JoinHandle<()>,
 }
@@ -158,9 +164,9 @@ impl PolicyObjects {
     }
 
     fn watch(&self, (namespace, name): &(String, String)) -> Watched {
-        let api = Api::<PartialObjectMeta<ConfigMap>>::namespaced(self.client.kube(), namespace);
+        let api = Api::<ConfigMap>::namespaced(self.client.kube(), namespace);
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let mut events = watcher(api, config).default_backoff().boxed();
+        let mut events = metadata_watcher(api, config).default_backoff().boxed();
         let (version, changed) = (Arc::<Mutex<Option<String>>>::default(), Arc::clone(&self.changed));
         let (known, config_map) = (Arc::clone(&version), format!("{namespace}/{name}"));
         let task = tokio::spawn(async move {
@@ -183,24 +189,27 @@ impl PolicyObjects {
         Watched { version, task }
     }
 
-    /// Reads a module from a ConfigMap, and the version of the ConfigMap.
+    /// Reads a module from a ConfigMap, and the version of the ConfigMap where it could be read.
     ///
     /// # Errors
     ///
-    /// One sentence that names the ConfigMap and what is wrong.
-    pub async fn module(&self, at: &ConfigMapKey) -> Result<(Vec<u8>, String), String> {
-        use base64::prelude::{BASE64_STANDARD, Engine as _};
+    /// The inner one: one sentence that names the ConfigMap and what is wrong.
+    pub async fn module(&self, at: &ConfigMapKey) -> (Result<Vec<u8>, String>, Option<String>) {
         let ConfigMapKey { namespace, name, key } = at;
         let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
-        let object = rest::json(&self.client, Method::GET, &path, None).await;
-        let object =
-            object.map_err(|fault| format!("ConfigMap {namespace}/{name} cannot be read: {fault}"))?;
-        let Some(data) = object["binaryData"][key].as_str() else {
-            return Err(format!("ConfigMap {namespace}/{name} has no binaryData of key {key:?}"));
+        let object = match rest::json(&self.client, Method::GET, &path, None).await {
+            Ok(object) => object,
+            Err(fault) => {
+                return (Err(format!("ConfigMap {namespace}/{name} cannot be read: {fault}")), None);
+            }
         };
-        let bytes = BASE64_STANDARD.decode(data);
-        let bytes = bytes.map_err(|error| format!("ConfigMap {namespace}/{name}, key {key:?}: {error}"))?;
-        Ok((bytes, object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned()))
+        let bytes = match object["binaryData"][key].as_str().map(|data| BASE64_STANDARD.decode(data)) {
+            Some(bytes) => {
+                bytes.map_err(|error| format!("ConfigMap {namespace}/{name}, key {key:?}: {error}"))
+            }
+            None => Err(format!("ConfigMap {namespace}/{name} has no binaryData of key {key:?}")),
+        };
+        (bytes, object["metadata"]["resourceVersion"].as_str().map(str::to_owned))
     }
 
     /// Writes the status of an object, unless it is another one by now.
@@ -227,8 +236,11 @@ impl PolicyObjects {
         });
         let api = Api::<DynamicObject>::all_with(self.client.kube(), resource);
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
-        let written = api.patch_status(name, &parameters, &Patch::Apply(&object)).await;
-        written.map(drop).map_err(|error| error.to_string())
+        let patch = Patch::Apply(&object);
+        match timeout(STATUS_MAX, api.patch_status(name, &parameters, &patch)).await {
+            Ok(written) => written.map(drop).map_err(|error| error.to_string()),
+            Err(_) => Err(format!("no answer within {STATUS_MAX:?}")),
+        }
     }
 }
 

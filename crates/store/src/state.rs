@@ -55,6 +55,12 @@ impl State {
         self.last_claims.get_or_insert_default();
     }
 
+    pub(crate) fn forget_last_claims(&mut self) {
+        if let Some(last_claims) = &mut self.last_claims {
+            last_claims.clear();
+        }
+    }
+
     /// The kinds that are watched.
     pub(crate) fn kinds(&self) -> &'static [Kind] {
         if self.namespaces.is_some() { &Kind::ALL } else { &Kind::ALWAYS }

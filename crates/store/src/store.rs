@@ -59,6 +59,12 @@ impl Store {
         self.state_mut().keep_last_claims();
     }
 
+    /// Forgets the last states of claims that are gone: they lack facts that a policy reads from now on, and a
+    /// fact that was not decoded is not known to be absent.
+    pub fn forget_last_claims(&self) {
+        self.state_mut().forget_last_claims();
+    }
+
     /// Keeps these columns of free volumes by row from now on, because policies read them. Where they are not
     /// kept, [`bindery_core::VolumeIndex::scan`] reads them from each volume, which takes ten times as long.
     pub fn keep_columns(&self, columns: Arc<ColumnSet>) {

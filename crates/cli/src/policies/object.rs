@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use bindery_core::Engine;
-use bindery_host::{ComponentPolicy, Host, Limits, Options, PolicyHost};
+use bindery_host::{Host, Limits, Options, PolicyHost};
 use bindery_kube::read::ReadError;
 use bindery_kube::{ApiClient, ConfigMapKey, PolicyObjects};
 use bindery_policy::{
     Chain, ENGINE, EffectMode, EngineDocument, LastGood, MATCH_POLICY, ObjectStatus, Policy, RECLAIM_POLICY,
     ReclaimRule,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
 use super::{Document, Loaded, parse};
@@ -210,10 +210,9 @@ impl LoadedObject {
         };
         let [namespace, config_map, key] = [namespace, config_map, key].map(str::to_owned);
         let at = ConfigMapKey { namespace, name: config_map, key };
-        let read = objects.module(&at).await;
-        let version = read.as_ref().ok().map(|(_, version)| version.clone());
+        let (read, version) = objects.module(&at).await;
         self.config_map = Some((at, version));
-        read.map(|(bytes, _)| Module::Bytes(bytes)).map_err(anyhow::Error::msg)
+        read.map(Module::Bytes).map_err(anyhow::Error::msg)
     }
 }
 
@@ -245,18 +244,22 @@ fn compile(object: &Value, module: Module, hosts: &Hosts) -> Result<(Effect, Str
     Ok((Effect::from(loaded), digest))
 }
 
-/// What holds everything that an object matches; everything, if that cannot be read.
+/// What holds everything that an object matches. A field that this version does not know, or a wrong name, does
+/// not let go what it holds; where what it matches cannot be read, it holds everything.
 fn held(object: &Value, why: &str) -> Effect {
-    let hold = |object: &Value| Document::of(object)?.load(Err::<ComponentPolicy, _>(why.to_owned()));
     if object["kind"] == ENGINE {
         return Effect::None;
     }
-    let all = || {
-        let mut all = object.clone();
-        all["spec"] = serde_json::json!({"module": ""});
-        hold(&all)
+    let named = |spec: Value| {
+        let mut held = object.clone();
+        (held["metadata"], held["spec"]) = (json!({"name": "unreadable"}), spec);
+        held
     };
-    hold(object).or_else(|_| all()).map_or(Effect::None, Effect::from)
+    let matches =
+        json!({"module": "", "match": object["spec"]["match"].as_object().cloned().unwrap_or_default()});
+    let objects = [object.clone(), named(matches), named(json!({"module": ""}))];
+    let hold = |object: &Value| Document::of(object)?.load(Err(why.to_owned()));
+    objects.iter().find_map(|object| hold(object).ok()).map_or(Effect::None, Effect::from)
 }
 
 impl From<Loaded> for Effect {

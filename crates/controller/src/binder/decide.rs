@@ -144,6 +144,13 @@ impl<P: Port> Binder<P> {
             lock.release_during(tokio::time::sleep(wait)).await;
         }
         let outcome = self.secure(&request, &run.exchanges, &decision, &run.rests.counted).await;
+        let outcome = outcome.map_err(|unsound| match unsound {
+            // The guard has checked with other policies than the engine was told of.
+            Unsound::Final(SyncError::Refused(why)) if !self.decider.policies.are(&run.policies) => {
+                Unsound::Changed(why)
+            }
+            unsound => unsound,
+        });
         self.write_down(lock.key(), &*engine, &request, &run, &decision, &outcome);
         let EngineRun { exchanges, rejections, unscored, .. } = run;
         match outcome {

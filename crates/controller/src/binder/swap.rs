@@ -15,13 +15,15 @@ impl<P: Port> Binder<P> {
         self.decider.swap_engine(engine)
     }
 
-    /// Replaces the policies and wakes every object. A decision ends with the policies that it began with.
-    /// Where the new ones read facts that are not decoded yet, the kinds are listed anew before. Only one call
-    /// may run at a time.
+    /// Replaces the policies and wakes every object. An engine that is deciding is told what the earlier ones
+    /// say; the guard checks its decision with the new ones. Where these read facts that are not decoded yet,
+    /// the kinds are listed anew before. Only one call may run at a time; it may be dropped, and nothing is
+    /// replaced.
     pub async fn swap_policies(&self, chain: Arc<Chain>) {
         let kinds = self.intake.declare(&self.decider.policies.get().chain, &chain);
         self.port.declare(self.intake.declared());
         self.intake.list_anew(kinds).await;
+        self.intake.has_listed();
         self.store.keep_columns(Arc::clone(chain.columns()));
         self.decider.policies.swap(chain);
         self.intake.queue_all();

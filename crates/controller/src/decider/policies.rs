@@ -21,8 +21,8 @@ use crate::Key;
 /// keep a processor.
 const JUDGING_MAX: usize = 2;
 
-/// The policies that decisions begin with; each ends with those that it began with. Cheap to clone, and every
-/// clone sees a swap.
+/// The policies in use. The runs of an engine for one decision have the same ones, and so have the checks of
+/// the guard. Cheap to clone, and every clone sees a swap.
 #[derive(Clone)]
 pub(crate) struct ActivePolicies(Arc<RwLock<Arc<Policies>>>);
 
@@ -42,6 +42,11 @@ impl ActivePolicies {
     /// The policies of a decision that begins now.
     pub(crate) fn get(&self) -> Arc<Policies> {
         Arc::clone(&self.0.read())
+    }
+
+    /// Whether these are still in use.
+    pub(crate) fn are(&self, policies: &Arc<Policies>) -> bool {
+        Arc::ptr_eq(&self.0.read(), policies)
     }
 
     /// Replaces the policies.

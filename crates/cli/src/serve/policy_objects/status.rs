@@ -33,7 +33,11 @@ impl ConfiguredObjects {
             observed_generation: Some(generation),
             digest: loaded.last_good.as_ref().map(|last_good| last_good.digest.clone()),
             conditions,
-            last_good: loaded.last_good.clone(),
+            // One that could not be loaded after a restart is kept for people.
+            last_good: loaded.last_good.clone().or_else(|| {
+                let known = known.last_good.clone();
+                known.filter(|_| loaded.fault.is_some())
+            }),
             ..known.clone()
         };
         if let Some(activity) = policies.activities().find(|activity| **activity.name == *name.1)
