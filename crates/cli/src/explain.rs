@@ -12,12 +12,14 @@ mod volume;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use bindery_controller::Key;
 use bindery_core::{ClaimKey, Engine};
 use bindery_host::Limits;
 use bindery_kube::ApiClient;
+use bindery_kube::read::ReadError;
 use bindery_policy::Chain;
 
 use crate::engine::EngineArguments;
@@ -27,6 +29,7 @@ use crate::output::Format;
 use crate::plan;
 use crate::plan::load::{self, Object};
 use crate::plan::planner::Planner;
+use crate::policies::object::{self, Hosts};
 use crate::policies::{PolicyArguments, Purpose};
 
 /// The types of objects that are explained.
@@ -35,7 +38,8 @@ const TYPES: [&str; 2] = ["pvc", "pv"];
 /// Explain the state of a claim or volume, and what Bindery would decide about it now.
 ///
 /// Reads the cluster of your kubeconfig, as kubectl does, or manifests with `--filename`. Writes nothing.
-/// Policies are those that `--policy` names, so name those of `bindery serve`.
+/// Policies are those that Bindery has loaded from the cluster, and those that `--policy` names, so name those
+/// of `bindery serve`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The object: `pvc NAME` or `pv NAME`, also `pvc/NAME` or `pv/NAME`.
@@ -73,14 +77,25 @@ pub(crate) struct Arguments {
 /// Runs `bindery explain`. Errors name the object and the remedy.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let (resource, name) = resource_and_name(&arguments.object)?;
-    let decider = Decider {
+    let mut decider = Decider {
         engine: arguments.engine.load(Limits::default())?,
         engine_name: arguments.engine.name(),
         policies: arguments.policies.load(arguments.engine.cache(), Purpose::Show)?,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let (key, manifests) = arguments.read(resource, name, &decider.policies).await?;
+        let cluster = if arguments.files.is_empty() { Some(arguments.cluster().await?) } else { None };
+        let loaded = match &cluster {
+            Some((client, _)) => arguments.policies_of(client, &decider.policies).await?,
+            None => Ok(None),
+        };
+        if let Ok(Some(policies)) = &loaded {
+            decider.policies = Arc::clone(policies);
+        }
+        let (key, manifests) = arguments.read(cluster, resource, name, &decider.policies).await?;
+        if let Err(error) = loaded {
+            eprintln!("note: policies of the cluster are left out, because they cannot be read: {error}");
+        }
         let objects = load::sort(manifests)?;
         load::note_namespaces(&objects, &decider.policies);
         let object = objects.iter().find(|object| object.key().as_ref() == Some(&key)).cloned();
@@ -154,17 +169,36 @@ impl Arguments {
         })
     }
 
+    /// The policies of the cluster beside those of files; `None` if it has none.
+    async fn policies_of(
+        &self,
+        client: &ApiClient,
+        files: &Chain,
+    ) -> Result<Result<Option<Arc<Chain>>, ReadError>> {
+        let hosts = Hosts::new(self.engine.cache(), self.policies.shipped())?;
+        let loaded = object::of_cluster(client, &hosts).await;
+        Ok(loaded.map(|loaded| {
+            let chain = || object::chain(files, &loaded, true).within(Duration::MAX, Instant::now);
+            (!loaded.is_empty()).then(|| Arc::new(chain()))
+        }))
+    }
+
     /// The key of the object, and the objects that its decision rests on.
-    async fn read(&self, resource: Resource, name: &str, policies: &Chain) -> Result<(Key, Vec<Manifest>)> {
+    async fn read(
+        &self,
+        cluster: Option<(ApiClient, String)>,
+        resource: Resource,
+        name: &str,
+        policies: &Chain,
+    ) -> Result<(Key, Vec<Manifest>)> {
         let key = |namespace: &str| match resource {
             Resource::Claim => Key::Claim(ClaimKey::new(namespace, name)),
             _ => Key::Volume(name.into()),
         };
-        if !self.files.is_empty() {
+        let Some((client, namespace)) = cluster else {
             let namespace = self.namespace.as_deref().unwrap_or("default");
             return Ok((key(namespace), manifest::read(&self.files, self.recursive)?));
-        }
-        let (client, namespace) = self.cluster().await?;
+        };
         let key = key(self.namespace.as_deref().unwrap_or(&namespace));
         let manifests = live::read(&client, &key, &policies.declared()).await?;
         Ok((key, manifests))

@@ -1,5 +1,7 @@
 //! The policies that a command is given.
 
+pub(crate) mod object;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

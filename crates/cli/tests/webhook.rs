@@ -16,6 +16,8 @@ mod files;
 mod idle_connections;
 #[path = "webhook/kubectl.rs"]
 mod kubectl;
+#[path = "webhook/policies.rs"]
+mod policies;
 #[path = "webhook/settings.rs"]
 mod settings;
 #[path = "webhook/webhooks.rs"]

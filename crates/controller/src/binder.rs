@@ -11,13 +11,14 @@ mod report;
 mod review;
 mod run;
 mod steer;
+mod swap;
 mod touches;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_core::{Claim, Decision, DecisionLimits, Engine, Outcome, Request, Subject, Volume};
-use bindery_policy::{Chain, Said};
+use bindery_policy::Said;
 use bindery_store::Store;
 use parking_lot::RwLock;
 use tokio::sync::Semaphore;
@@ -286,24 +287,6 @@ impl<P: Port> Binder<P> {
     /// How many operations run.
     pub fn operations_running(&self) -> usize {
         self.operations.running()
-    }
-
-    /// Replaces the engine from the next decision on, and returns the old one. The engine that began a
-    /// decision finishes it.
-    pub fn swap_engine(&self, engine: Arc<dyn Engine>) -> Arc<dyn Engine> {
-        self.decider.swap_engine(engine)
-    }
-
-    /// Replaces the policies and wakes every object. A decision ends with the policies that it began with.
-    /// Where the new ones read facts that are not decoded yet, the kinds are listed anew before. Only one call
-    /// may run at a time.
-    pub async fn swap_policies(&self, chain: Arc<Chain>) {
-        let kinds = self.intake.declare(&self.decider.policies.get().chain, &chain);
-        self.port.declare(self.intake.declared());
-        self.intake.list_anew(kinds).await;
-        self.store.keep_columns(Arc::clone(chain.columns()));
-        self.decider.policies.swap(chain);
-        self.intake.queue_all();
     }
 
     /// What the policies of a claim say about a volume that it could newly get. For commands that explain: it

@@ -1,12 +1,12 @@
 //! Takes the deliveries of watches into the store, and queues the keys that have to be decided again.
 
 mod awaiting_list;
+mod declared;
 mod turns;
 
 use std::sync::{Arc, OnceLock};
 
 use bindery_core::{ClaimKey, Declared, Lookup, Source, Uid, Version, VolumePhase};
-use bindery_policy::Chain;
 use bindery_store::{Change, Delivery, Kind, ObjectChange, Store};
 use parking_lot::RwLock;
 use tokio::sync::watch;
@@ -87,36 +87,6 @@ impl Intake {
     /// The facts that policies declare, which are decoded with each object.
     pub fn declared(&self) -> Arc<Declared> {
         Arc::clone(&self.inner.declared.read())
-    }
-
-    /// Decodes what either chain declares from now on: decisions with the earlier one may be in flight.
-    /// Returns the kinds of which objects lack facts.
-    pub(crate) fn declare(&self, earlier: &Chain, next: &Chain) -> Vec<Kind> {
-        let (store, known) = (&self.inner.store, self.declared());
-        let mut declared = earlier.declared();
-        declared.extend(next.declared());
-        declared.namespaces |= known.namespaces;
-        if declared.reclaims {
-            store.keep_last_claims();
-        }
-        if declared.spreads != known.spreads {
-            store.keep_spreads(&declared.spreads);
-        }
-        let volumes = !declared.volumes.is_subset(&known.volumes);
-        // Parameters of classes are facts of claims.
-        let claims = !declared.claims.is_subset(&known.claims);
-        *self.inner.declared.write() = Arc::new(declared);
-        let lack = [(volumes, Kind::Volume), (claims, Kind::Claim), (claims, Kind::Class)];
-        lack.into_iter().filter_map(|(lacks, kind)| lacks.then_some(kind)).collect()
-    }
-
-    /// Has kinds listed anew, and waits until they are.
-    pub(crate) async fn list_anew(&self, kinds: Vec<Kind>) {
-        let freshness = self.freshness();
-        kinds.iter().for_each(|&kind| freshness.want_list(kind));
-        for kind in kinds {
-            freshness.until_listed(kind).await;
-        }
     }
 
     /// The kinds that are watched.

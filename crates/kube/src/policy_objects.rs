@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::client::ApiClient;
+use crate::read::{self, ReadError};
 use crate::rest;
 
 const GROUP: &str = "policy.bindery.dev";
@@ -115,15 +116,30 @@ impl PolicyObjects {
         all.sort_by_key(|object| {
             (object.types.clone().map(|types| types.kind), object.metadata.name.clone())
         });
-        let split = |object: Arc<DynamicObject>| {
-            let mut object = serde_json::to_value(&*object).unwrap_or_default();
-            let status = object.as_object_mut().and_then(|fields| fields.remove("status"));
-            if let Some(metadata) = object["metadata"].as_object_mut() {
-                metadata.remove("managedFields");
+        all.into_iter().map(|object| split(serde_json::to_value(&*object).unwrap_or_default())).collect()
+    }
+
+    /// The same as the API server has them now; none where it does not serve the kinds.
+    ///
+    /// # Errors
+    ///
+    /// They could not be read.
+    pub async fn list(&self) -> Result<Vec<(Value, Value)>, ReadError> {
+        let mut all = Vec::new();
+        for Kind { resource, .. } in &self.kinds {
+            let collection = format!("/apis/{}/{}", resource.api_version, resource.plural);
+            let items = match read::list(&self.client, &collection).await {
+                Err(ReadError::Absent(_)) => continue,
+                items => items?,
+            };
+            for mut item in items {
+                // Items of a list have neither.
+                item["apiVersion"] = resource.api_version.clone().into();
+                item["kind"] = resource.kind.clone().into();
+                all.push(split(item));
             }
-            (object, status.unwrap_or_default())
-        };
-        all.into_iter().map(split).collect()
+        }
+        Ok(all)
     }
 
     /// Watches these ConfigMaps from now on, and no others.
@@ -214,6 +230,15 @@ impl PolicyObjects {
         let written = api.patch_status(name, &parameters, &Patch::Apply(&object)).await;
         written.map(drop).map_err(|error| error.to_string())
     }
+}
+
+/// An object without status and managedFields, and its status.
+fn split(mut object: Value) -> (Value, Value) {
+    let status = object.as_object_mut().and_then(|fields| fields.remove("status"));
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("managedFields");
+    }
+    (object, status.unwrap_or_default())
 }
 
 impl PolicyWatches {

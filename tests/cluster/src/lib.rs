@@ -15,6 +15,7 @@ mod cluster;
 mod control_plane;
 mod objects;
 mod observed;
+mod policies;
 mod proxy;
 mod replica;
 mod requests;
@@ -31,6 +32,7 @@ pub use objects::{
     remove_folder,
 };
 pub use observed::{snapshot, snapshot_without_stock};
+pub use policies::{PolicyApi, condition};
 pub use proxy::{Faults, NoFaults, Proxy, Request, RequestFault, Response, ResponseFault};
 pub use replica::{Replica, refused};
 pub use requests::{kubeconfig, request};

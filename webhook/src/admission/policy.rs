@@ -9,8 +9,13 @@ use super::response::AdmissionResponse;
 /// What a review finds about a policy or an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PolicyFinding {
-    /// It cannot work: one sentence that names the field and the remedy.
-    Refused(String),
+    /// It cannot work.
+    Refused {
+        /// The field, such as `spec.settings`.
+        field: &'static str,
+        /// What is wrong with it, and the remedy.
+        why: String,
+    },
     /// It is unknown whether it works, or it has no effect for now: a warning.
     Doubtful(String),
 }
@@ -40,8 +45,8 @@ pub(super) async fn review(
     let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     match reviewer.review(object).await {
         Ok(()) => AdmissionResponse::allowed(&request.uid),
-        Err(PolicyFinding::Refused(why)) => {
-            AdmissionResponse::invalid(&request.uid, request.kind_name(), &name, &why)
+        Err(PolicyFinding::Refused { field, why }) => {
+            AdmissionResponse::invalid(&request.uid, request.kind_name(), &name, (field, &why))
         }
         Err(PolicyFinding::Doubtful(why)) => AdmissionResponse::warned(&request.uid, &why),
     }

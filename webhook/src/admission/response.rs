@@ -168,9 +168,15 @@ impl AdmissionResponse {
         Self { allowed: false, status: Some(status), ..Self::allowed(uid) }
     }
 
-    /// The object of this kind and name cannot work.
-    pub(super) fn invalid(uid: &str, kind: &str, name: &str, why: &str) -> Self {
-        let status = failure(INVALID, kind, name, why, Vec::new());
+    /// The object of this kind and name cannot work: a field, and what is wrong with it.
+    pub(super) fn invalid(uid: &str, kind: &str, name: &str, (field, why): (&str, &str)) -> Self {
+        // kubectl prints the causes and no message.
+        let cause = StatusCause {
+            reason: "FieldValueInvalid".to_owned(),
+            message: why.to_owned(),
+            field: field.to_owned(),
+        };
+        let status = failure(INVALID, kind, name, &format!("{field}: {why}"), vec![cause]);
         Self { allowed: false, status: Some(status), ..Self::allowed(uid) }
     }
 

@@ -31,7 +31,7 @@ pub(crate) struct ModuleArgument {
 }
 
 /// Where the policies that ship are.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub(crate) struct ShippedArgument {
     /// The folder of the policies that ship. By default `policies` beside this program.
     #[arg(long, value_name = "FOLDER", env = "BINDERY_POLICIES")]

@@ -4,7 +4,6 @@
 //! A generation that cannot be loaded leaves the last good one in effect. Where there is none, everything that
 //! the policy matches waits.
 
-mod load;
 mod review;
 mod status;
 
@@ -16,16 +15,15 @@ use std::time::Duration;
 use anyhow::Result;
 use bindery_controller::Binder;
 use bindery_kube::{ApiClient, ApiPort, PolicyObjects, PolicyWatches};
-use bindery_policy::{Chain, ENGINE, MATCH_POLICY, ObjectStatus, Policy, RECLAIM_POLICY, ReclaimRule};
+use bindery_policy::ObjectStatus;
 use bindery_webhook::PolicyReviewer;
-use serde_json::Value;
 use tokio::time::{MissedTickBehavior, interval};
 
-use self::load::{Effect, Hosts, LoadedObject};
 use self::review::ObjectReviewer;
 use super::Arguments;
 use super::components::Components;
 use super::mode::ModeArgument;
+use crate::policies::object::{Effect, Hosts, LoadedObject, LoadedObjects, ObjectName, chain, object_name};
 
 /// How often changes of counters are written to status.
 const STATUS_EVERY: Duration = Duration::from_secs(10);
@@ -39,9 +37,6 @@ pub(super) struct PolicyObjectsArgument {
     pub(super) policy_objects: bool,
 }
 
-/// Kind and name of an object.
-type ObjectName = (String, String);
-
 /// The objects with what they have loaded.
 pub(super) struct ConfiguredObjects {
     objects: Arc<PolicyObjects>,
@@ -49,7 +44,7 @@ pub(super) struct ConfiguredObjects {
     /// What files and settings load.
     base: Components,
     mode: ModeArgument,
-    loaded: BTreeMap<ObjectName, LoadedObject>,
+    loaded: LoadedObjects,
 }
 
 impl ConfiguredObjects {
@@ -60,8 +55,9 @@ impl ConfiguredObjects {
         base: Components,
     ) -> Result<(Self, PolicyWatches)> {
         let (objects, watches) = PolicyObjects::new(client);
-        let (hosts, mode) = (Hosts::new(arguments)?, arguments.mode);
-        Ok((Self { objects, hosts, base, mode, loaded: BTreeMap::new() }, watches))
+        let (hosts, mode) =
+            (Hosts::new(arguments.engine.cache(), arguments.policies.shipped())?, arguments.mode);
+        Ok((Self { objects, hosts, base, mode, loaded: LoadedObjects::new() }, watches))
     }
 
     /// Reviews objects as they are applied.
@@ -114,7 +110,7 @@ impl ConfiguredObjects {
         let mut names = BTreeSet::new();
         let mut has_changed = false;
         for (object, status) in self.objects.all() {
-            let name = name(&object);
+            let name = object_name(&object);
             names.insert(name.clone());
             let earlier = self.loaded.remove(&name);
             let loaded = match earlier {
@@ -137,24 +133,8 @@ impl ConfiguredObjects {
 
     /// What is in effect: files and settings, and the objects over them.
     fn components(&self) -> Components {
-        let mut policies: Vec<Policy> = self.base.policies.policies().to_vec();
-        let mut reclaimers: Vec<ReclaimRule> = self.base.policies.reclaimers().to_vec();
-        for loaded in self.loaded.values() {
-            match &loaded.effect {
-                Effect::Match(policy) => policies.push(named_apart(policy.clone(), self.is_taken(loaded))),
-                Effect::Reclaim(rule) if self.mode != ModeArgument::Steer => {
-                    let mut rule = rule.clone();
-                    if self.is_taken(loaded) {
-                        rule.reclaimer = Err(TAKEN.to_owned());
-                        rule.name = format!("{}.reclaimpolicy", rule.name).into();
-                    }
-                    reclaimers.push(rule);
-                }
-                Effect::Reclaim(_) | Effect::Engine(_) | Effect::None => {}
-            }
-        }
+        let policies = chain(&self.base.policies, &self.loaded, self.mode != ModeArgument::Steer);
         let engine = self.engine().map_or(&self.base.engine, |(_, engine)| engine);
-        let policies = Chain::new(policies).with_reclaimers(reclaimers);
         Components { engine: Arc::clone(engine), policies: Arc::new(policies) }
     }
 
@@ -166,21 +146,10 @@ impl ConfiguredObjects {
         })
     }
 
-    /// Whether a file, or a MatchPolicy in case of a ReclaimPolicy, has the name of an object.
-    fn is_taken(&self, loaded: &LoadedObject) -> bool {
-        let (kind, name) = name(&loaded.object);
-        if kind == ENGINE {
-            return false;
-        }
-        let is_policy =
-            kind == RECLAIM_POLICY && self.loaded.contains_key(&(MATCH_POLICY.to_owned(), name.clone()));
-        is_policy || self.base.policies.metrics(&name).is_some()
-    }
-
     async fn write_status(&self, binder: &Binder<ApiPort>, with_counts: bool) {
         let policies = binder.policies();
         let current: BTreeMap<_, _> =
-            self.objects.all().into_iter().map(|(object, status)| (name(&object), status)).collect();
+            self.objects.all().into_iter().map(|(object, status)| (object_name(&object), status)).collect();
         for (name, loaded) in &self.loaded {
             let known = current.get(name).cloned().unwrap_or_default();
             let known: ObjectStatus = serde_json::from_value(known).unwrap_or_default();
@@ -195,21 +164,4 @@ impl ConfiguredObjects {
             }
         }
     }
-}
-
-/// Why an object whose name another policy has is not in effect.
-const TAKEN: &str = "another policy has its name";
-
-/// A policy whose name is taken holds what it matches, under a name of its own.
-fn named_apart(mut policy: Policy, is_taken: bool) -> Policy {
-    if is_taken {
-        policy.matcher = Err(TAKEN.to_owned());
-        policy.name = format!("{}.matchpolicy", policy.name).into();
-    }
-    policy
-}
-
-fn name(object: &Value) -> ObjectName {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    (text(&object["kind"]), text(&object["metadata"]["name"]))
 }

@@ -1,64 +1,16 @@
 //! Policies and engines that are cluster objects, on a real API server.
 
-use bindery_chart::read;
-use bindery_cluster::{Cluster, Manager, Replica, is_bound_to, is_event, poll};
-use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
+use std::process::Command;
+
+use bindery_cluster::{
+    Cluster, Manager, PolicyApi, Replica, condition, is_bound, is_bound_to, is_event, is_in_phase, poll, run,
 };
-use kube::{Api, Client, ResourceExt as _};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ConfigMap, Event};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
-
-const KINDS: [(&str, &str); 3] =
-    [("Engine", "engines"), ("MatchPolicy", "matchpolicies"), ("ReclaimPolicy", "reclaimpolicies")];
-
-/// The policy objects of a cluster.
-struct PolicyApi(Client);
-
-impl PolicyApi {
-    fn of(&self, kind: &str) -> Api<DynamicObject> {
-        let (_, plural) = KINDS.into_iter().find(|(known, _)| *known == kind).unwrap();
-        let kind = GroupVersionKind::gvk("policy.bindery.dev", "v1alpha1", kind);
-        Api::all_with(self.0.clone(), &ApiResource::from_gvk_with_plural(&kind, plural))
-    }
-
-    /// Installs the kinds.
-    async fn install(&self) {
-        let api = Api::<CustomResourceDefinition>::all(self.0.clone());
-        for (_, plural) in KINDS {
-            let text = read(&format!("charts/bindery/files/crds/{plural}.json"));
-            api.create(&PostParams::default(), &serde_json::from_str(&text).unwrap()).await.unwrap();
-        }
-    }
-
-    async fn apply(&self, kind: &str, name: &str, spec: Value) {
-        let object = json!({
-            "apiVersion": "policy.bindery.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec,
-        });
-        let apply = PatchParams::apply("test").force();
-        self.of(kind).patch(name, &apply, &Patch::Apply(&object)).await.unwrap();
-    }
-
-    /// Waits until the condition `Ready` of the newest generation has a reason, and returns the status.
-    async fn until_ready(&self, kind: &str, name: &str, reason: &str) -> Value {
-        let mut last = Value::Null;
-        let found = poll(async || {
-            let object = self.of(kind).get(name).await.unwrap();
-            last = object.data["status"].clone();
-            let is_new = last["observedGeneration"] == json!(object.metadata.generation);
-            let ready = last["conditions"].as_array()?.iter().find(|it| it["type"] == "Ready")?.clone();
-            (is_new && ready["reason"] == reason).then(|| last.clone())
-        });
-        found.await.unwrap_or_else(|| panic!("{kind} {name} does not become {reason}: {last}"))
-    }
-}
-
-fn condition<'a>(status: &'a Value, kind: &str) -> &'a Value {
-    status["conditions"].as_array().unwrap().iter().find(|it| it["type"] == kind).unwrap()
-}
 
 fn start(cluster: &Cluster, identity: &str) -> Replica {
     let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
@@ -68,23 +20,29 @@ fn start(cluster: &Cluster, identity: &str) -> Replica {
 /// A cluster with the kinds, and a replica that leads.
 async fn cluster_with_kinds() -> (Cluster, PolicyApi, Replica) {
     let cluster = Cluster::start(Manager::WithoutBinder).await;
-    let policies = PolicyApi(cluster.plane.client().await.unwrap());
+    let policies = cluster.policies();
     policies.install().await;
     let mut replica = start(&cluster, "first");
     replica.until_leading().await;
     (cluster, policies, replica)
 }
 
+/// What `bindery explain` prints about a claim.
+fn explain(cluster: &Cluster, claim: &str) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bindery"));
+    command.args(["explain", "pvc", claim]).env("KUBECONFIG", cluster.kubeconfig());
+    String::from_utf8(run(&mut command, "").stdout).unwrap()
+}
+
 async fn until_rejected(cluster: &Cluster, claim: &str, told: &str) {
-    let event = cluster.until_event(is_event(claim, "FailedBinding")).await;
-    let message = event.message.unwrap_or_default();
-    assert!(message.ends_with(told), "{message}");
+    let is_told = |event: &Event| event.message.as_ref().is_some_and(|message| message.ends_with(told));
+    cluster.until_event(|event| is_event(claim, "FailedBinding")(event) && is_told(event)).await;
 }
 
 #[tokio::test]
 async fn nothing_is_decided_before_the_kinds_are_listed() {
     let cluster = Cluster::start(Manager::WithoutBinder).await;
-    let policies = PolicyApi(cluster.plane.client().await.unwrap());
+    let policies = cluster.policies();
     cluster.create_volume("v", "100Gi").await;
     cluster.create_claim("c", "1Gi").await;
     let mut replica = start(&cluster, "first");
@@ -98,7 +56,10 @@ async fn nothing_is_decided_before_the_kinds_are_listed() {
         .apply("MatchPolicy", "twice", json!({"module": "builtin:at-most-n-times", "settings": {"times": 2}}))
         .await;
     let mut replica = start(&cluster, "first");
-    until_rejected(&cluster, "c", "; 1 of 1 volumes rejected: twice 1").await;
+    cluster.until_volume("v", is_in_phase("Available")).await;
+    cluster.create_claim("d", "1Gi").await;
+    until_rejected(&cluster, "d", "; 1 of 1 volumes rejected: twice 1").await;
+    assert!(!is_bound(&cluster.claims.get("c").await.unwrap()));
     replica.terminate().await;
 }
 
@@ -113,6 +74,8 @@ async fn a_change_takes_effect_and_a_bad_one_leaves_the_last_good_one() {
     cluster.create_available_volume("v", "10Gi").await;
     cluster.create_claim("c", "1Gi").await;
     until_rejected(&cluster, "c", "; 1 of 1 volumes rejected: size 1").await;
+    let explained = explain(&cluster, "c");
+    assert!(explained.contains("v  policy size rejects it: "), "{explained}");
 
     policies.apply("MatchPolicy", "size", twice(json!("many"))).await;
     let status = policies.until_ready("MatchPolicy", "size", "SettingsInvalid").await;
@@ -130,7 +93,7 @@ async fn a_change_takes_effect_and_a_bad_one_leaves_the_last_good_one() {
 
     policies.apply("MatchPolicy", "size", twice(json!(10))).await;
     policies.until_ready("MatchPolicy", "size", "Loaded").await;
-    cluster.until_claim("c", is_bound_to("v")).await;
+    cluster.until_volume("v", is_in_phase("Bound")).await;
     replica.terminate().await;
 }
 
@@ -160,7 +123,6 @@ async fn a_policy_reads_labels_of_older_claims_and_lets_them_go_when_deleted() {
     });
     let bound = bound.await.expect("a claim gets the volume of its zone");
     let other = if bound == "c" { "d" } else { "c" };
-    cluster.until_event(is_event(other, "VolumesRejected")).await;
     policies.of("MatchPolicy").delete("zone", &DeleteParams::default()).await.unwrap();
     cluster.until_claim(other, is_bound_to("elsewhere")).await;
     replica.terminate().await;
@@ -183,7 +145,7 @@ async fn modules_come_from_config_maps_and_an_engine_is_swapped_in_and_out() {
     let data = [("size.wasm".to_owned(), ByteString(bytes))].into();
     let metadata = ObjectMeta { name: Some("modules".to_owned()), ..ObjectMeta::default() };
     let modules = ConfigMap { metadata, binary_data: Some(data), ..ConfigMap::default() };
-    let config_maps = Api::<ConfigMap>::namespaced(policies.0.clone(), "default");
+    let config_maps = Api::<ConfigMap>::namespaced(cluster.client.clone(), "default");
     config_maps.create(&PostParams::default(), &modules).await.unwrap();
     policies.until_ready("MatchPolicy", "size", "Loaded").await;
     cluster.until_claim("c", is_bound_to("small")).await;

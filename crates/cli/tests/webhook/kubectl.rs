@@ -16,7 +16,7 @@ impl Webhooks {
         (output.status.success(), String::from_utf8(output.stderr).unwrap().trim_end().to_owned())
     }
 
-    fn create(&self, object: &Value, further: &[&str]) -> Ended {
+    pub(crate) fn create(&self, object: &Value, further: &[&str]) -> Ended {
         self.kubectl(&[&["create", "--filename=-"], further].concat(), object)
     }
 

@@ -9,8 +9,8 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-use super::load::{Hosts, LoadedObject};
-use super::{ModeArgument, name};
+use super::ModeArgument;
+use crate::policies::object::{Hosts, LoadedObject, object_name};
 
 /// Reviews the objects of a cluster.
 pub(super) struct ObjectReviewer {
@@ -36,20 +36,20 @@ impl ObjectReviewer {
             }
             Ok(_) => Ok(()),
             Err(fault) if fault.reason == "ModuleUnavailable" => Err(PolicyFinding::Doubtful(fault.why)),
-            Err(fault) => Err(PolicyFinding::Refused(fault.why)),
+            Err(fault) => Err(PolicyFinding::Refused { field: fault.field(), why: fault.why }),
         }
     }
 
     /// Refuses a second engine, and a name that another policy has.
     fn check_others(&self, object: &Value) -> Result<(), PolicyFinding> {
-        let (kind, name) = name(object);
+        let (kind, name) = object_name(object);
         let is_engine = |kind: &str| kind == ENGINE;
         for (other, _) in self.objects.all() {
             let is_active = other["spec"]["mode"] != "off";
-            let (other_kind, other_name) = super::name(&other);
+            let (other_kind, other_name) = object_name(&other);
             if is_engine(&kind) && is_engine(&other_kind) && other_name != name && is_active {
-                let why = format!("spec.mode: Engine {other_name:?} is in effect: set that one to off first");
-                return Err(PolicyFinding::Refused(why));
+                let why = format!("Engine {other_name:?} is in effect: set that one to off first");
+                return Err(PolicyFinding::Refused { field: "spec.mode", why });
             }
             let are_policies = !is_engine(&kind) && !is_engine(&other_kind);
             if are_policies && other_kind != kind && other_name == name {
@@ -64,7 +64,8 @@ impl ObjectReviewer {
 }
 
 fn taken(by: &str, name: &str) -> PolicyFinding {
-    PolicyFinding::Refused(format!("metadata.name: {by} has the name {name:?}: give it another one"))
+    let why = format!("{by} has the name {name:?}: give this one another name");
+    PolicyFinding::Refused { field: "metadata.name", why }
 }
 
 impl PolicyReviewer for ObjectReviewer {

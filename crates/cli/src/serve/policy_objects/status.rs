@@ -5,8 +5,8 @@ use bindery_core::Text;
 use bindery_policy::{Condition, ENGINE, FaultCause, ObjectStatus, RECLAIM_POLICY};
 
 use super::super::mode::ModeArgument;
-use super::load::LoadedObject;
-use super::{ConfiguredObjects, ObjectName, TAKEN};
+use super::ConfiguredObjects;
+use crate::policies::object::{LoadedObject, ObjectName, TAKEN, is_taken};
 
 /// A condition before its time is known.
 struct Told {
@@ -27,7 +27,7 @@ impl ConfiguredObjects {
         with_counts: bool,
     ) -> ObjectStatus {
         let generation = loaded.object["metadata"]["generation"].as_i64().unwrap_or_default();
-        let told = [self.ready(loaded), settings_valid(loaded), self.effective(name, loaded)];
+        let told = [self.ready(name, loaded), settings_valid(loaded), self.effective(name, loaded)];
         let conditions = told.map(|told| condition(told, generation, known)).to_vec();
         let mut status = ObjectStatus {
             observed_generation: Some(generation),
@@ -48,12 +48,12 @@ impl ConfiguredObjects {
         status
     }
 
-    fn ready(&self, loaded: &LoadedObject) -> Told {
+    fn ready(&self, name: &ObjectName, loaded: &LoadedObject) -> Told {
         let told = |status, reason, message| Told { kind: "Ready", status, reason, message };
         if loaded.is_off() {
             return told("True", "Off", "spec.mode is off".to_owned());
         }
-        if self.is_taken(loaded) {
+        if is_taken(name, &self.base.policies, &self.loaded) {
             let message = format!("{TAKEN}: give it another name; what it matches waits");
             return told("False", "NameTaken", message);
         }
@@ -65,7 +65,7 @@ impl ConfiguredObjects {
             None if loaded.object["kind"] == ENGINE => "the engine of the settings stays".to_owned(),
             None => "what it matches waits".to_owned(),
         };
-        told("False", fault.reason, format!("{}; {stays}", fault.why))
+        told("False", fault.reason, format!("{}: {}; {stays}", fault.field(), fault.why))
     }
 
     fn effective(&self, name: &ObjectName, loaded: &LoadedObject) -> Told {

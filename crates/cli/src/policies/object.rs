@@ -1,43 +1,48 @@
-//! Loads one object.
+//! Policies and engines that are cluster objects: what each has loaded.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use bindery_core::Engine;
 use bindery_host::{ComponentPolicy, Host, Limits, Options, PolicyHost};
-use bindery_kube::{ConfigMapKey, PolicyObjects};
-use bindery_policy::{ENGINE, EffectMode, EngineDocument, LastGood, Policy, ReclaimRule};
+use bindery_kube::read::ReadError;
+use bindery_kube::{ApiClient, ConfigMapKey, PolicyObjects};
+use bindery_policy::{
+    Chain, ENGINE, EffectMode, EngineDocument, LastGood, MATCH_POLICY, ObjectStatus, Policy, RECLAIM_POLICY,
+    ReclaimRule,
+};
 use serde_json::Value;
 use tokio::task::spawn_blocking;
 
-use super::Arguments;
-use crate::policies::{Document, Loaded, parse};
-use crate::policy::module::{self, CONFIG_MAP};
+use super::{Document, Loaded, parse};
+use crate::engine::CacheArgument;
+use crate::policy::module::{self, CONFIG_MAP, ShippedArgument};
 
 /// What runs the components of objects.
 #[derive(Clone)]
-pub(super) struct Hosts {
+pub(crate) struct Hosts {
     engines: Arc<Host>,
     policies: Arc<PolicyHost>,
-    arguments: Arc<Arguments>,
+    shipped: ShippedArgument,
 }
 
 impl Hosts {
-    pub(super) fn new(arguments: &Arc<Arguments>) -> Result<Self> {
-        let cache = arguments.engine.cache();
+    /// Hosts with this cache, and the folder of the policies that ship.
+    pub(crate) fn new(cache: &CacheArgument, shipped: &ShippedArgument) -> Result<Self> {
         let options = Options { cache: cache.engine_cache.clone(), ..Options::default() };
         Ok(Self {
             engines: Arc::new(Host::new(&options)?),
             policies: Arc::new(module::host(cache)?),
-            arguments: Arc::clone(arguments),
+            shipped: shipped.clone(),
         })
     }
 }
 
 /// What an object puts into effect.
 #[derive(Clone)]
-pub(super) enum Effect {
+pub(crate) enum Effect {
     Match(Policy),
     Reclaim(ReclaimRule),
     Engine(Arc<dyn Engine>),
@@ -46,20 +51,31 @@ pub(super) enum Effect {
 
 /// Why a generation is not ready.
 #[derive(Clone, Debug)]
-pub(super) struct Fault {
+pub(crate) struct Fault {
     /// The reason of the condition `Ready`.
-    pub(super) reason: &'static str,
-    pub(super) why: String,
+    pub(crate) reason: &'static str,
+    pub(crate) why: String,
+}
+
+impl Fault {
+    /// The field that is at fault.
+    pub(crate) fn field(&self) -> &'static str {
+        match self.reason {
+            "SettingsInvalid" => "spec.settings",
+            "ModuleInvalid" | "ModuleUnavailable" => "spec.module",
+            _ => "spec",
+        }
+    }
 }
 
 /// An object with what it has loaded.
-pub(super) struct LoadedObject {
+pub(crate) struct LoadedObject {
     /// The object without its status.
-    pub(super) object: Value,
-    pub(super) effect: Effect,
+    pub(crate) object: Value,
+    pub(crate) effect: Effect,
     /// The generation in effect, unless it is off or none was ever ready.
-    pub(super) last_good: Option<LastGood>,
-    pub(super) fault: Option<Fault>,
+    pub(crate) last_good: Option<LastGood>,
+    pub(crate) fault: Option<Fault>,
     /// The ConfigMap of its module, and the version that was read.
     config_map: Option<(ConfigMapKey, Option<String>)>,
 }
@@ -72,13 +88,13 @@ enum Module {
 
 impl LoadedObject {
     /// An object that has loaded nothing.
-    pub(super) fn new(object: Value) -> Self {
+    pub(crate) fn new(object: Value) -> Self {
         Self { object, effect: Effect::None, last_good: None, fault: None, config_map: None }
     }
 
     /// Loads an object. If it fails, the earlier generation stays, or the last good one of the object's
     /// status is loaded.
-    pub(super) async fn load(
+    pub(crate) async fn load(
         object: Value,
         earlier: Option<Self>,
         last_good: Option<LastGood>,
@@ -103,7 +119,7 @@ impl LoadedObject {
             }
             Err(fault) => fault,
         };
-        let (kind, name) = super::name(&object);
+        let (kind, name) = object_name(&object);
         tracing::error!(kind, name, error = fault.why, "the object cannot be loaded");
         let is_same = |earlier: &Self| earlier.object["metadata"]["uid"] == object["metadata"]["uid"];
         match earlier.filter(is_same) {
@@ -141,7 +157,7 @@ impl LoadedObject {
     }
 
     /// Whether the object, and the ConfigMap of its module, are as they were loaded.
-    pub(super) fn is_current(&self, object: &Value, objects: &PolicyObjects) -> bool {
+    pub(crate) fn is_current(&self, object: &Value, objects: &PolicyObjects) -> bool {
         let is_same = |field: &str| self.object["metadata"][field] == object["metadata"][field];
         let has_same_module = self.config_map.as_ref().is_none_or(|(at, version)| {
             objects.version(&at.namespace, &at.name).is_none_or(|now| Some(now) == *version)
@@ -150,7 +166,7 @@ impl LoadedObject {
     }
 
     /// The ConfigMap of its module.
-    pub(super) fn config_map(&self) -> Option<(String, String)> {
+    pub(crate) fn config_map(&self) -> Option<(String, String)> {
         self.config_map.as_ref().map(|(at, _)| (at.namespace.clone(), at.name.clone()))
     }
 
@@ -167,7 +183,7 @@ impl LoadedObject {
     }
 
     /// Fetches, compiles and checks the module of an object. Returns its digest too.
-    pub(super) async fn attempt(
+    pub(crate) async fn attempt(
         &mut self,
         object: &Value,
         hosts: &Hosts,
@@ -187,7 +203,7 @@ impl LoadedObject {
             if !name.starts_with('/') && !name.contains(':') {
                 bail!("spec.module is {name:?}; a cluster object names a file by its absolute path");
             }
-            return hosts.arguments.policies.shipped().path(name, "".as_ref()).map(Module::File);
+            return hosts.shipped.path(name, "".as_ref()).map(Module::File);
         };
         let [namespace, config_map, key] = place.split('/').collect::<Vec<_>>()[..] else {
             bail!("spec.module is {name:?}; give {CONFIG_MAP}NAMESPACE/NAME/KEY");
@@ -224,7 +240,7 @@ fn compile(object: &Value, module: Module, hosts: &Hosts) -> Result<(Effect, Str
     let digest = policy.digest().to_owned();
     let checked = document.check_settings(&policy).context("it did not check its settings");
     let checked = checked.map_err(fault("ModuleInvalid"))?;
-    checked.map_err(|why| fault("SettingsInvalid")(anyhow!("spec.settings: {why}")))?;
+    checked.map_err(|why| fault("SettingsInvalid")(anyhow!(why)))?;
     let loaded = document.load(Ok(policy)).map_err(fault("ModuleInvalid"))?;
     Ok((Effect::from(loaded), digest))
 }
@@ -254,8 +270,68 @@ impl From<Loaded> for Effect {
 
 impl LoadedObject {
     /// Whether the object is turned off.
-    pub(super) fn is_off(&self) -> bool {
+    pub(crate) fn is_off(&self) -> bool {
         let mode = serde_json::from_value(self.object["spec"]["mode"].clone());
         matches!(mode, Ok(EffectMode::Off))
     }
+}
+
+/// Why an object whose name another policy has is not in effect.
+pub(crate) const TAKEN: &str = "another policy has its name";
+
+/// Kind and name of an object.
+pub(crate) type ObjectName = (String, String);
+
+/// The kind and the name of an object.
+pub(crate) fn object_name(object: &Value) -> ObjectName {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    (text(&object["kind"]), text(&object["metadata"]["name"]))
+}
+
+/// Objects with what they have loaded.
+pub(crate) type LoadedObjects = BTreeMap<ObjectName, LoadedObject>;
+
+/// Loads the objects of a cluster that its Bindery has loaded: those with a status.
+pub(crate) async fn of_cluster(client: &ApiClient, hosts: &Hosts) -> Result<LoadedObjects, ReadError> {
+    let (objects, _) = PolicyObjects::new(client);
+    let mut loaded = LoadedObjects::new();
+    for (object, status) in objects.list().await? {
+        let status: ObjectStatus = serde_json::from_value(status).unwrap_or_default();
+        if status.observed_generation.is_some() {
+            let name = object_name(&object);
+            let object = LoadedObject::load(object, None, status.last_good, hosts, &objects).await;
+            loaded.insert(name, object);
+        }
+    }
+    Ok(loaded)
+}
+
+/// Whether a policy in a file, or a MatchPolicy in case of a ReclaimPolicy, has the name of an object.
+pub(crate) fn is_taken((kind, name): &ObjectName, files: &Chain, loaded: &LoadedObjects) -> bool {
+    let is_policy = || loaded.contains_key(&(MATCH_POLICY.to_owned(), name.clone()));
+    kind != ENGINE && (kind == RECLAIM_POLICY && is_policy() || files.metrics(name).is_some())
+}
+
+/// The policies of files and objects. An object whose name is taken holds what it matches, under a name of its
+/// own.
+pub(crate) fn chain(files: &Chain, loaded: &LoadedObjects, with_reclaimers: bool) -> Chain {
+    let (mut policies, mut reclaimers) = (files.policies().to_vec(), files.reclaimers().to_vec());
+    for (name, object) in loaded {
+        let is_taken = is_taken(name, files, loaded);
+        match &object.effect {
+            Effect::Match(policy) if is_taken => {
+                let name = format!("{}.matchpolicy", policy.name).into();
+                policies.push(Policy { name, matcher: Err(TAKEN.to_owned()), ..policy.clone() });
+            }
+            Effect::Match(policy) => policies.push(policy.clone()),
+            Effect::Reclaim(_) if !with_reclaimers => {}
+            Effect::Reclaim(rule) if is_taken => {
+                let name = format!("{}.reclaimpolicy", rule.name).into();
+                reclaimers.push(ReclaimRule { name, reclaimer: Err(TAKEN.to_owned()), ..rule.clone() });
+            }
+            Effect::Reclaim(rule) => reclaimers.push(rule.clone()),
+            Effect::Engine(_) | Effect::None => {}
+        }
+    }
+    Chain::new(policies).with_reclaimers(reclaimers)
 }

@@ -1,0 +1,74 @@
+//! Policies and engines that cannot work are refused as they are applied.
+
+use serde_json::{Value, json};
+
+use super::webhooks::{ON_LOOPBACK, WebhookReplica, Webhooks, configuration};
+
+/// A cluster whose API server has policies and engines reviewed.
+async fn start() -> (Webhooks, WebhookReplica) {
+    let webhooks = Webhooks::start().await;
+    webhooks.cluster.policies().install().await;
+    let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
+    let further = [ON_LOOPBACK, "--policy-objects=true", "--policies", &shipped];
+    let mut webhook = webhooks.replica("first", &further);
+    webhook.replica.until_leading().await;
+    let mut both = configuration(&[("claims", webhook.port), ("policies", webhook.port)], None);
+    let policies = &mut both["webhooks"][1];
+    policies["clientConfig"]["url"] = json!(format!("https://127.0.0.1:{}/validate-policy", webhook.port));
+    policies["rules"][0] = json!({
+        "apiGroups": ["policy.bindery.dev"],
+        "apiVersions": ["v1alpha1"],
+        "operations": ["CREATE", "UPDATE"],
+        "resources": ["engines", "matchpolicies", "reclaimpolicies"],
+    });
+    webhooks.apply_as_helm(both).await.unwrap();
+    webhooks.until_trusted().await;
+    webhooks.until_called(&[&webhook]).await;
+    (webhooks, webhook)
+}
+
+fn object(kind: &str, name: &str, spec: &Value) -> Value {
+    json!({
+        "apiVersion": "policy.bindery.dev/v1alpha1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    })
+}
+
+#[tokio::test]
+async fn an_apply_that_cannot_work_says_so_and_stores_nothing() {
+    let (webhooks, mut webhook) = start().await;
+    let apply = |object: &Value| webhooks.create(object, &[]);
+    let twice = |times: Value| json!({"module": "builtin:at-most-n-times", "settings": {"times": times}});
+    let (succeeded, message) = apply(&object("MatchPolicy", "size", &twice(json!("many"))));
+    let told = "The MatchPolicy \"size\" is invalid: spec.settings: ";
+    assert!(!succeeded && message.contains(told) && message.contains("times"), "{message}");
+    let valid = object("MatchPolicy", "size", &twice(json!(2)));
+    assert_eq!(webhooks.create(&valid, &["--dry-run=server"]), (true, String::new()));
+    assert_eq!(apply(&valid), (true, String::new()));
+    webhooks.cluster.policies().until_ready("MatchPolicy", "size", "Loaded").await;
+
+    let (succeeded, message) =
+        apply(&object("ReclaimPolicy", "size", &json!({"module": "builtin:keep-labelled"})));
+    assert!(
+        !succeeded && message.ends_with("MatchPolicy has the name \"size\": give this one another name"),
+        "{message}"
+    );
+    let (succeeded, message) = apply(&object("ReclaimPolicy", "keep", &twice(json!(2))));
+    assert!(!succeeded && message.contains("spec.module is a matcher"), "{message}");
+    let missing = json!({"module": "configmap:default/modules/size.wasm"});
+    let (succeeded, message) = apply(&object("MatchPolicy", "later", &missing));
+    assert!(
+        succeeded && message.starts_with("Warning: ConfigMap default/modules cannot be read"),
+        "{message}"
+    );
+
+    let engine = json!({"module": std::env::var("BINDERY_EXAMPLE_ENGINE").unwrap()});
+    assert_eq!(apply(&object("Engine", "first", &engine)), (true, String::new()));
+    webhooks.cluster.policies().until_ready("Engine", "first", "Loaded").await;
+    let (succeeded, message) = apply(&object("Engine", "second", &engine));
+    let told = "spec.mode: Engine \"first\" is in effect: set that one to off first";
+    assert!(!succeeded && message.ends_with(told), "{message}");
+    webhook.replica.terminate().await;
+}

@@ -1,0 +1,40 @@
+//! The facts that policies declare, when policies are replaced.
+
+use std::sync::Arc;
+
+use bindery_policy::Chain;
+use bindery_store::Kind;
+
+use super::Intake;
+
+impl Intake {
+    /// Decodes what either chain declares from now on: decisions with the earlier one may be in flight.
+    /// Returns the kinds of which objects lack facts.
+    pub(crate) fn declare(&self, earlier: &Chain, next: &Chain) -> Vec<Kind> {
+        let (store, known) = (&self.inner.store, self.declared());
+        let mut declared = earlier.declared();
+        declared.extend(next.declared());
+        declared.namespaces |= known.namespaces;
+        if declared.reclaims {
+            store.keep_last_claims();
+        }
+        if declared.spreads != known.spreads {
+            store.keep_spreads(&declared.spreads);
+        }
+        let volumes = !declared.volumes.is_subset(&known.volumes);
+        // Parameters of classes are facts of claims.
+        let claims = !declared.claims.is_subset(&known.claims);
+        *self.inner.declared.write() = Arc::new(declared);
+        let lack = [(volumes, Kind::Volume), (claims, Kind::Claim), (claims, Kind::Class)];
+        lack.into_iter().filter_map(|(lacks, kind)| lacks.then_some(kind)).collect()
+    }
+
+    /// Has kinds listed anew, and waits until they are.
+    pub(crate) async fn list_anew(&self, kinds: Vec<Kind>) {
+        let freshness = self.freshness();
+        kinds.iter().for_each(|&kind| freshness.want_list(kind));
+        for kind in kinds {
+            freshness.until_listed(kind).await;
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Policies and engines that are cluster objects.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use kube::runtime::conditions::is_crd_established;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::{Cluster, poll};
+
+/// The kinds with their plurals.
+const KINDS: [(&str, &str); 3] =
+    [("Engine", "engines"), ("MatchPolicy", "matchpolicies"), ("ReclaimPolicy", "reclaimpolicies")];
+
+/// The policies and engines of a cluster.
+pub struct PolicyApi(Client);
+
+impl Cluster {
+    /// The policies and engines.
+    pub fn policies(&self) -> PolicyApi {
+        PolicyApi(self.client.clone())
+    }
+}
+
+impl PolicyApi {
+    /// The objects of a kind.
+    pub fn of(&self, kind: &str) -> Api<DynamicObject> {
+        let (_, plural) = KINDS.into_iter().find(|(known, _)| *known == kind).unwrap();
+        let kind = GroupVersionKind::gvk("policy.bindery.dev", "v1alpha1", kind);
+        Api::all_with(self.0.clone(), &ApiResource::from_gvk_with_plural(&kind, plural))
+    }
+
+    /// Installs the kinds of the chart, and waits until they are served.
+    pub async fn install(&self) {
+        let api = Api::<CustomResourceDefinition>::all(self.0.clone());
+        let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/bindery/files/crds");
+        for (_, plural) in KINDS {
+            let text = std::fs::read_to_string(chart.join(plural).with_extension("json")).unwrap();
+            let definition = serde_json::from_str(&text).unwrap();
+            let created = api.create(&PostParams::default(), &definition).await.unwrap();
+            let name = created.metadata.name.unwrap();
+            kube::runtime::wait::await_condition(api.clone(), &name, is_crd_established()).await.unwrap();
+        }
+    }
+
+    /// Applies an object.
+    pub async fn apply(&self, kind: &str, name: &str, spec: Value) {
+        let object = json!({
+            "apiVersion": "policy.bindery.dev/v1alpha1",
+            "kind": kind,
+            "metadata": {"name": name},
+            "spec": spec,
+        });
+        let apply = PatchParams::apply("test").force();
+        self.of(kind).patch(name, &apply, &Patch::Apply(&object)).await.unwrap();
+    }
+
+    /// Waits until the condition `Ready` of the newest generation has a reason, and returns the status.
+    pub async fn until_ready(&self, kind: &str, name: &str, reason: &str) -> Value {
+        let mut last = Value::Null;
+        let found = poll(async || {
+            let object = self.of(kind).get(name).await.unwrap();
+            last = object.data["status"].clone();
+            let is_new = last["observedGeneration"] == json!(object.metadata.generation);
+            (is_new && condition(&last, "Ready")["reason"] == reason).then(|| last.clone())
+        });
+        found.await.unwrap_or_else(|| panic!("{kind} {name} does not become {reason}: {last}"))
+    }
+}
+
+/// The condition of that type in a status; null if there is none.
+pub fn condition<'a>(status: &'a Value, kind: &str) -> &'a Value {
+    let conditions = status["conditions"].as_array();
+    conditions.and_then(|all| all.iter().find(|it| it["type"] == kind)).unwrap_or(&Value::Null)
+}
