@@ -82,8 +82,9 @@ pub struct EngineDocument {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EngineSpec {
-    /// The component: `builtin:NAME` for one that ships; the absolute path of a file; of a document also a path
-    /// relative to it, and of a cluster object `configmap:NAMESPACE/NAME/KEY`, the binary data of a ConfigMap.
+    /// The component: `builtin:NAME` for one that ships; the absolute path of a file; of a document also a
+    /// path relative to it, and of a cluster object `configmap:NAMESPACE/NAME/KEY`, the binary data of a
+    /// ConfigMap.
     #[cfg_attr(feature = "schema", schemars(length(max = MODULE_MAX)))]
     pub module: String,
     /// Whether it is in effect; `enforce` by default. One engine is: of several the first by name.
@@ -96,8 +97,9 @@ pub struct EngineSpec {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MatchPolicySpec {
-    /// The component: `builtin:NAME` for one that ships; the absolute path of a file; of a document also a path
-    /// relative to it, and of a cluster object `configmap:NAMESPACE/NAME/KEY`, the binary data of a ConfigMap.
+    /// The component: `builtin:NAME` for one that ships; the absolute path of a file; of a document also a
+    /// path relative to it, and of a cluster object `configmap:NAMESPACE/NAME/KEY`, the binary data of a
+    /// ConfigMap.
     #[cfg_attr(feature = "schema", schemars(length(max = MODULE_MAX)))]
     pub module: String,
     /// Whether it is in effect; `enforce` by default.
@@ -164,8 +166,9 @@ pub struct ReclaimPolicy {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReclaimPolicySpec {
-    /// The component: `builtin:NAME` for one that ships; the absolute path of a file; of a document also a path
-    /// relative to it, and of a cluster object `configmap:NAMESPACE/NAME/KEY`, the binary data of a ConfigMap.
+    /// The component: `builtin:NAME` for one that ships; the absolute path of a file; of a document also a
+    /// path relative to it, and of a cluster object `configmap:NAMESPACE/NAME/KEY`, the binary data of a
+    /// ConfigMap.
     #[cfg_attr(feature = "schema", schemars(length(max = MODULE_MAX)))]
     pub module: String,
     /// Whether it is in effect; `enforce` by default.

@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 
 use crate::{process, workspace};
 
-/// The program that prints the definitions. It is not part of this one, which is compiled before everything else.
+/// The program that prints the definitions. It is not part of this one, which is compiled before everything
+/// else.
 pub(crate) const GENERATOR: [&str; 6] =
     ["--package", "bindery-policy", "--features", "schema", "--example", "crds"];
 

@@ -1,5 +1,5 @@
-//! What the types do not say, as rules in CEL. `MatchPolicy::check` and `ReclaimPolicy::check` say the same of
-//! documents.
+//! What the types do not say, as rules in CEL. `MatchPolicy::check` and `ReclaimPolicy::check` say the same
+//! of documents.
 
 use serde_json::{Value, json};
 
@@ -20,22 +20,22 @@ const RULES: [Rule; 5] = [
     (
         &[""],
         "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",
-        "'metadata.name is ' + self.metadata.name + '; a DNS label of at most 63 characters is allowed, such as \
-         same-zone'",
+        "'metadata.name is ' + self.metadata.name + '; a DNS label of at most 63 characters is allowed, such \
+         as same-zone'",
     ),
     (
         &[MODULE],
         "self.matches('^(builtin:[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?|configmap:[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\
          /[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/[-._a-zA-Z0-9]{1,253}|/.+)$')",
-        "'spec.module is ' + self + '; builtin:NAME, configmap:NAMESPACE/NAME/KEY, or the absolute path of a file \
-         is allowed'",
+        "'spec.module is ' + self + '; builtin:NAME, configmap:NAMESPACE/NAME/KEY, or the absolute path of a \
+         file is allowed'",
     ),
     (
         &[MODULE],
         "self.startsWith('builtin:') == oldSelf.startsWith('builtin:') && \
          self.startsWith('configmap:') == oldSelf.startsWith('configmap:')",
-        "'spec.module was ' + oldSelf + ' and is ' + self + '; only another module of the same kind (builtin:, \
-         configmap: or a file) is allowed: create another object'",
+        "'spec.module was ' + oldSelf + ' and is ' + self + '; only another module of the same kind \
+         (builtin:, configmap: or a file) is allowed: create another object'",
     ),
     (
         &EXPRESSIONS,

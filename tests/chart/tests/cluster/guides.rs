@@ -5,6 +5,7 @@ use bindery_cluster::Cluster;
 use serde_json::json;
 
 use crate::api_server::{claim, install, install_definitions, start};
+use crate::kinds::install_one_of_each;
 
 /// Guides with commands of kubectl.
 const GUIDES: [&str; 5] = [
@@ -43,7 +44,7 @@ fn is_tried(command: &str) -> bool {
     verb(command).is_some_and(|verb| READING.contains(&verb)) && !command.contains(" --raw ")
 }
 
-/// Creates the objects that the commands read: a Lease, a release, a pending claim and a bound one.
+/// Creates the objects that the commands read: a Lease, a release, policies, a pending claim and a bound one.
 async fn create_objects(api: &Cluster) {
     let annotations = json!({"bindery.dev/foreign-writer": "seen"});
     let lease = json!({
@@ -59,6 +60,7 @@ async fn create_objects(api: &Cluster) {
     let bound = "/api/v1/namespaces/default/persistentvolumeclaims/bound/status";
     api.patch(bound, &json!({"status": {"phase": "Bound"}})).await.unwrap();
     install_definitions(api).await;
+    install_one_of_each(api, &rendered(&json!({}))).await;
     install(api, &rendered(&json!({})), &["Secret", "ValidatingWebhookConfiguration"]).await;
     let issued = rendered(&json!({"certificates": {"source": "cert-manager"}}));
     install(api, &issued, &["Certificate"]).await;

@@ -16,9 +16,17 @@ const LISTS: [&str; 3] = [
 ];
 const POLICY: &str = "/apis/policy.bindery.dev/v1alpha1/matchpolicies/databases-in-their-zone";
 
+/// Waits until the kinds are served, and kubectl can discover them.
 async fn until_served(api: &Cluster) {
     for list in LISTS {
-        until(&format!("{list} is served"), async || api.get(list).await).await;
+        until(&format!("{list} is served"), async || {
+            api.get(list).await?;
+            let (group, plural) = list.rsplit_once('/').unwrap();
+            let found = api.get(group).await?;
+            let mut resources = found["resources"].as_array().into_iter().flatten();
+            if resources.any(|resource| resource["name"] == plural) { Ok(()) } else { Err(found.to_string()) }
+        })
+        .await;
     }
 }
 
