@@ -20,7 +20,7 @@ use bindery_core::{ClaimKey, Engine};
 use bindery_host::Limits;
 use bindery_kube::ApiClient;
 use bindery_kube::read::ReadError;
-use bindery_policy::Chain;
+use bindery_policy::{Chain, ENGINE};
 
 use crate::engine::EngineArguments;
 use crate::manifest::{self, Manifest};
@@ -178,6 +178,15 @@ impl Arguments {
         let hosts = Hosts::new(self.engine.cache(), self.policies.shipped())?;
         let loaded = object::of_cluster(client, &hosts).await;
         Ok(loaded.map(|loaded| {
+            for ((kind, name), object) in &loaded {
+                if let Some(why) = object.why_not_ready() {
+                    eprintln!(
+                        "note: {kind} {name} cannot be loaded here, so what it holds seems to wait: {why}"
+                    );
+                } else if kind == ENGINE {
+                    eprintln!("note: Engine {name} decides in the cluster; name its module by --engine");
+                }
+            }
             let chain = || object::chain(files, &loaded, true).within(Duration::MAX, Instant::now);
             (!loaded.is_empty()).then(|| Arc::new(chain()))
         }))

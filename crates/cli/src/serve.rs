@@ -49,7 +49,7 @@ use self::eligibility::Eligibility;
 use self::health::{ReplicaHealth, Startup};
 use self::leader::{Leadership, LeaseArguments};
 use self::mode::ModeArgument;
-use self::policy_objects::{ConfiguredObjects, PolicyObjectsArgument};
+use self::policy_objects::{CatchUp, ConfiguredObjects, PolicyObjectsArgument};
 use self::recycler::RecyclerArguments;
 use self::start::Started;
 use self::tasks::Tasks;
@@ -210,12 +210,13 @@ async fn run_replica(
         let restores = replica.binder.intake().freshness().regressions();
         tasks.start("the webhook", webhook.serve(router, restores, shutdown.clone()))
     });
+    let catch_up = objects.as_ref().map(|objects| Arc::new(objects.catch_up()));
     let objects = objects.map(|objects| {
         let (binder, leads) = (Arc::clone(&replica.binder), Arc::clone(&replica.leads));
         tasks.start("the loader of policies", objects.run(binder, leads))
     });
     let events = replica.events.clone();
-    let binder = tasks.start("the binder", replica.bind(&arguments.lease, shutdown.clone()));
+    let binder = tasks.start("the binder", replica.bind(&arguments.lease, catch_up, shutdown.clone()));
     let failed = until_ended(&mut stop, &mut tasks).await;
 
     shutdown.cancel();
@@ -276,7 +277,11 @@ impl Replica {
         }
         let eligibility = (arguments.mode != ModeArgument::Observe).then(|| {
             let (store, intake) = (Arc::clone(binder.store()), binder.intake().clone());
-            let rights = arguments.lease.rights(arguments.mode, intake.declared().namespaces);
+            let rights = arguments.lease.rights(
+                arguments.mode,
+                intake.declared().namespaces,
+                arguments.policy_objects.policy_objects,
+            );
             Arc::new(Eligibility::new(client.clone(), store, intake, rights))
         });
         let (leads, clock) = (Arc::default(), ClockWatch::default());
@@ -297,7 +302,12 @@ impl Replica {
     }
 
     /// Binds while this replica leads, or observes in that mode, until `shutdown`.
-    fn bind(self, lease: &LeaseArguments, shutdown: CancellationToken) -> BoxFuture<'static, ()> {
+    fn bind(
+        self,
+        lease: &LeaseArguments,
+        policies: Option<Arc<CatchUp>>,
+        shutdown: CancellationToken,
+    ) -> BoxFuture<'static, ()> {
         let Self { client, binder, events, leads, eligibility, .. } = self;
         let Some(eligibility) = eligibility else { return observe(client, binder, shutdown).boxed() };
         let foreign_writer_check = binder
@@ -306,7 +316,8 @@ impl Replica {
             .is_some()
             .then(|| Arc::new(lease.foreign_writer_check(&client, &binder, &events)));
         let lease = lease.settings();
-        let leadership = Leadership { client, lease, eligibility, binder, foreign_writer_check, leads };
+        let leadership =
+            Leadership { client, lease, eligibility, binder, foreign_writer_check, leads, policies };
         lead(leadership, shutdown).boxed()
     }
 }

@@ -174,7 +174,7 @@ impl Declared {
     };
 
     /// Adds what others declare.
-    pub fn extend(&mut self, Self { claims, volumes, namespaces, reclaims, spreads }: Self) {
+    pub fn include(&mut self, Self { claims, volumes, namespaces, reclaims, spreads }: Self) {
         self.claims.extend(claims);
         self.volumes.extend(volumes);
         self.namespaces |= namespaces;

@@ -22,10 +22,10 @@
 //! # Where the limits are
 //!
 //! `limits.rs` has their values, and `engine.rs` sets them for each call. `settings.rs` has the native stack
-//! and the fuel that each instruction costs. `gate.rs` is the clock of the deadline, and `deadline.rs` gives each
-//! call its processor time. `call.rs` puts the deadline off by the time of questions, and refuses more memory.
-//! `tests/hostile.rs` exceeds each limit of
-//! an engine, and `tests/hostile_matchers.rs` of this crate each limit of a policy.
+//! and the fuel that each instruction costs. `gate.rs` is the clock of the deadline, and `deadline.rs` gives
+//! each call its processor time. `call.rs` puts the deadline off by the time of questions, and refuses more
+//! memory. `tests/hostile.rs` exceeds each limit of an engine, and `tests/hostile_matchers.rs` of this crate
+//! each limit of a policy.
 
 #![allow(
     clippy::duplicate_mod,

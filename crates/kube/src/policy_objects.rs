@@ -12,9 +12,9 @@ use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
-use kube::core::GroupVersionKind;
+use kube::core::{GroupVersionKind, PartialObjectMeta};
 use kube::runtime::reflector;
-use kube::runtime::{WatchStreamExt as _, metadata_watcher, watcher};
+use kube::runtime::{WatchStreamExt as _, watcher};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -164,9 +164,9 @@ impl PolicyObjects {
     }
 
     fn watch(&self, (namespace, name): &(String, String)) -> Watched {
-        let api = Api::<ConfigMap>::namespaced(self.client.kube(), namespace);
+        let api = Api::<PartialObjectMeta<ConfigMap>>::namespaced(self.client.kube(), namespace);
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let mut events = metadata_watcher(api, config).default_backoff().boxed();
+        let mut events = watcher(api, config).default_backoff().boxed();
         let (version, changed) = (Arc::<Mutex<Option<String>>>::default(), Arc::clone(&self.changed));
         let (known, config_map) = (Arc::clone(&version), format!("{namespace}/{name}"));
         let task = tokio::spawn(async move {

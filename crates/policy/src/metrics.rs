@@ -11,7 +11,8 @@ use crate::metadata::REASONS_MAX;
 use crate::{Chain, Judged, Kept, Metadata, PolicyFault, Wish};
 
 /// Upper bounds of the buckets in seconds: a matcher in Rust takes some tens of microseconds, one that
-/// contains an interpreter some milliseconds, and a call of a component ends after 250 ms.
+/// contains an interpreter some milliseconds, and a call of a component ends after 250 ms of
+/// processor time.
 const BUCKETS: [f64; 10] = [0.000_025, 0.000_1, 0.000_25, 0.001, 0.002_5, 0.01, 0.025, 0.1, 0.25, 1.0];
 
 /// What a policy has done since the start of the process. Clones count together.

@@ -76,8 +76,8 @@ pub(crate) struct LoadedObject {
     /// The generation in effect, unless it is off or none was ever ready.
     pub(crate) last_good: Option<LastGood>,
     pub(crate) fault: Option<Fault>,
-    /// The ConfigMap of its module, and the version that was read.
-    config_map: Option<(ConfigMapKey, Option<String>)>,
+    /// The ConfigMaps of its module and of the last good one, and the versions that were read.
+    config_maps: Vec<(ConfigMapKey, Option<String>)>,
 }
 
 /// A module before it is compiled.
@@ -89,7 +89,7 @@ enum Module {
 impl LoadedObject {
     /// An object that has loaded nothing.
     pub(crate) fn new(object: Value) -> Self {
-        Self { object, effect: Effect::None, last_good: None, fault: None, config_map: None }
+        Self { object, effect: Effect::None, last_good: None, fault: None, config_maps: Vec::new() }
     }
 
     /// Loads an object. If it fails, the earlier generation stays, or the last good one of the object's
@@ -102,6 +102,8 @@ impl LoadedObject {
         objects: &PolicyObjects,
     ) -> Self {
         let mut loading = Self::new(object);
+        let is_same = |earlier: &Self| earlier.object["metadata"]["uid"] == loading.object["metadata"]["uid"];
+        let earlier = earlier.filter(is_same);
         if loading.is_off() {
             return loading;
         }
@@ -121,8 +123,7 @@ impl LoadedObject {
         };
         let (kind, name) = object_name(&object);
         tracing::error!(kind, name, error = fault.why, "the object cannot be loaded");
-        let is_same = |earlier: &Self| earlier.object["metadata"]["uid"] == object["metadata"]["uid"];
-        match earlier.filter(is_same) {
+        match earlier {
             Some(Self { effect, last_good: Some(last_good), .. }) => {
                 (loading.effect, loading.last_good) = (effect, Some(last_good));
             }
@@ -147,9 +148,12 @@ impl LoadedObject {
     ) -> Effect {
         let mut object = self.object.clone();
         object["spec"] = Value::Object(last_good.spec.clone());
+        let module = last_good.spec.get("module").and_then(Value::as_str);
+        let has_config_map = module.is_some_and(|module| module.starts_with(CONFIG_MAP));
         match self.attempt(&object, hosts, objects).await {
-            Ok((effect, digest)) if *last_good.digest == *digest => {
-                self.last_good = Some(last_good);
+            // A file comes with Bindery, and another version of it is no other policy.
+            Ok((effect, digest)) if *last_good.digest == *digest || !has_config_map => {
+                self.last_good = Some(LastGood { digest: digest.into(), ..last_good });
                 effect
             }
             _ => held(&object, fault),
@@ -159,15 +163,34 @@ impl LoadedObject {
     /// Whether the object, and the ConfigMap of its module, are as they were loaded.
     pub(crate) fn is_current(&self, object: &Value, objects: &PolicyObjects) -> bool {
         let is_same = |field: &str| self.object["metadata"][field] == object["metadata"][field];
-        let has_same_module = self.config_map.as_ref().is_none_or(|(at, version)| {
+        let has_same_modules = self.config_maps.iter().all(|(at, version)| {
             objects.version(&at.namespace, &at.name).is_none_or(|now| Some(now) == *version)
         });
-        is_same("uid") && is_same("generation") && has_same_module
+        is_same("uid") && is_same("generation") && has_same_modules
     }
 
-    /// The ConfigMap of its module.
-    pub(crate) fn config_map(&self) -> Option<(String, String)> {
-        self.config_map.as_ref().map(|(at, _)| (at.namespace.clone(), at.name.clone()))
+    /// The ConfigMaps of its module and of the last good one.
+    pub(crate) fn config_maps(&self) -> impl Iterator<Item = (String, String)> {
+        self.config_maps.iter().map(|(at, _)| (at.namespace.clone(), at.name.clone()))
+    }
+
+    /// Why its newest generation is not in effect.
+    pub(crate) fn why_not_ready(&self) -> Option<&str> {
+        self.fault.as_ref().map(|fault| &*fault.why)
+    }
+
+    /// Whether its module could not be read, so that another try may succeed although nothing has changed.
+    pub(crate) fn may_be_retried(&self) -> bool {
+        self.fault.as_ref().is_some_and(|fault| fault.reason == "ModuleUnavailable")
+            && self.config_maps.is_empty()
+    }
+
+    /// What tells whether it has another effect than before: object, generation, module, and why a newer one is
+    /// not in effect.
+    pub(crate) fn identity(&self) -> (Value, Value, Option<LastGood>, Option<String>) {
+        let metadata = &self.object["metadata"];
+        let why = self.fault.as_ref().map(|fault| fault.why.clone());
+        (metadata["uid"].clone(), metadata["generation"].clone(), self.last_good.clone(), why)
     }
 
     /// Continues the counters of the earlier generation, if it has the same module.
@@ -211,7 +234,7 @@ impl LoadedObject {
         let [namespace, config_map, key] = [namespace, config_map, key].map(str::to_owned);
         let at = ConfigMapKey { namespace, name: config_map, key };
         let (read, version) = objects.module(&at).await;
-        self.config_map = Some((at, version));
+        self.config_maps.push((at, version));
         read.map(Module::Bytes).map_err(anyhow::Error::msg)
     }
 }

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::eligibility::Eligibility;
 use super::foreign_writer::ForeignWriterCheck;
 use super::mode::ModeArgument;
+use super::policy_objects::CatchUp;
 use crate::settings;
 
 /// Rights that leading takes: group, resource, subresource, verbs. Rights of optional settings, such as
@@ -26,6 +27,12 @@ const RIGHTS: [(&str, &str, &str, &[&str]); 5] = [
     ("", "nodes", "", &["list", "watch"]),
     ("", "pods", "", &["list", "watch"]),
     ("storage.k8s.io", "storageclasses", "", &["list", "watch"]),
+];
+/// Further rights that leading takes where policies are cluster objects.
+const POLICY_RIGHTS: [(&str, &str, &str, &[&str]); 3] = [
+    ("policy.bindery.dev", "engines", "", &["list", "watch"]),
+    ("policy.bindery.dev", "matchpolicies", "", &["list", "watch"]),
+    ("policy.bindery.dev", "reclaimpolicies", "", &["list", "watch"]),
 ];
 /// Further rights that leading takes in own mode.
 const OWN_RIGHTS: [(&str, &str, &str, &[&str]); 2] =
@@ -78,7 +85,12 @@ impl LeaseArguments {
     }
 
     /// The rights that leading takes, with those for namespaces where a policy reads their labels.
-    pub(super) fn rights(&self, mode: ModeArgument, reads_namespaces: bool) -> Vec<Right> {
+    pub(super) fn rights(
+        &self,
+        mode: ModeArgument,
+        reads_namespaces: bool,
+        loads_policies: bool,
+    ) -> Vec<Right> {
         let lease = Some((self.lease_namespace.clone(), self.lease_name.clone()));
         let of_lease = ["get", "update"].map(|verb| Right {
             verb,
@@ -90,7 +102,8 @@ impl LeaseArguments {
         let namespaces = ("", "namespaces", "", &["list", "watch"][..]);
         let namespaces = reads_namespaces.then_some(namespaces);
         let own = OWN_RIGHTS.into_iter().filter(|_| mode == ModeArgument::Own);
-        let others = RIGHTS.into_iter().chain(own).chain(namespaces).flat_map(
+        let policies = POLICY_RIGHTS.into_iter().filter(|_| loads_policies);
+        let others = RIGHTS.into_iter().chain(own).chain(namespaces).chain(policies).flat_map(
             |(group, resource, subresource, verbs)| {
                 verbs.iter().map(move |verb| Right { verb, group, resource, subresource, object: None })
             },
@@ -109,6 +122,8 @@ pub(super) struct Leadership {
     pub(super) foreign_writer_check: Option<Arc<ForeignWriterCheck>>,
     /// Whether this replica leads.
     pub(super) leads: Arc<AtomicBool>,
+    /// The policies that are cluster objects, if they are loaded.
+    pub(super) policies: Option<Arc<CatchUp>>,
 }
 
 impl Leadership {
@@ -162,7 +177,7 @@ impl Leadership {
         tracing::info!("this replica leads");
         let term = round.child_token();
         let (binder, check) = (Arc::clone(&self.binder), self.foreign_writer_check.clone());
-        let running = tokio::spawn(run_for_term(binder, check, term.clone()));
+        let running = tokio::spawn(run_for_term(binder, check, self.policies.clone(), term.clone()));
         until(holds, false, round).await;
         term.cancel();
         let ended = running.await;
@@ -181,6 +196,7 @@ async fn until(holds: &mut Receiver<bool>, held: bool, round: &CancellationToken
 async fn run_for_term(
     binder: Arc<Binder<ApiPort>>,
     foreign_writer_check: Option<Arc<ForeignWriterCheck>>,
+    policies: Option<Arc<CatchUp>>,
     term: CancellationToken,
 ) {
     let client = binder.port().client().clone();
@@ -189,7 +205,13 @@ async fn run_for_term(
             check.catch_up().await;
         }
     };
-    let caught_up = async { tokio::join!(check_writers, until_current(client, binder.intake())) };
+    let load_policies = async {
+        if let Some(policies) = policies {
+            policies.wait().await;
+        }
+    };
+    let until_current = until_current(client, binder.intake());
+    let caught_up = async { tokio::join!(check_writers, load_policies, until_current) };
     if term.run_until_cancelled(caught_up).await.is_some() {
         binder.run(term).await;
     }

@@ -1,8 +1,8 @@
 //! Policies and engines that are cluster objects: loaded, put into effect between two decisions, and their
 //! status written.
 //!
-//! A generation that cannot be loaded leaves the last good one in effect. Where there is none, everything that
-//! the policy matches waits.
+//! A generation that cannot be loaded leaves the last good one in effect. Where there is none, everything
+//! that the policy matches waits, or is decided without it if its `onFailure` says so.
 
 mod review;
 mod status;
@@ -17,7 +17,9 @@ use bindery_controller::Binder;
 use bindery_kube::{ApiClient, ApiPort, PolicyObjects, PolicyWatches};
 use bindery_policy::ObjectStatus;
 use bindery_webhook::PolicyReviewer;
-use tokio::time::{MissedTickBehavior, interval};
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use self::review::ObjectReviewer;
 use super::Arguments;
@@ -27,6 +29,9 @@ use crate::policies::object::{Effect, Hosts, LoadedObject, LoadedObjects, Object
 
 /// How often changes of counters are written to status.
 const STATUS_EVERY: Duration = Duration::from_secs(10);
+
+/// How often a new leader lists policies until it has loaded them.
+const LIST_EVERY: Duration = Duration::from_secs(2);
 
 #[derive(clap::Args)]
 pub(super) struct PolicyObjectsArgument {
@@ -45,6 +50,9 @@ pub(super) struct ConfiguredObjects {
     base: Components,
     mode: ModeArgument,
     loaded: LoadedObjects,
+    /// The last status that was written, with the object's UID.
+    written: BTreeMap<ObjectName, (String, ObjectStatus)>,
+    in_effect: watch::Sender<Generations>,
 }
 
 impl ConfiguredObjects {
@@ -55,9 +63,10 @@ impl ConfiguredObjects {
         base: Components,
     ) -> Result<(Self, PolicyWatches)> {
         let (objects, watches) = PolicyObjects::new(client);
+        let (loaded, written, in_effect) = Default::default();
         let (hosts, mode) =
             (Hosts::new(arguments.engine.cache(), arguments.policies.shipped())?, arguments.mode);
-        Ok((Self { objects, hosts, base, mode, loaded: LoadedObjects::new() }, watches))
+        Ok((Self { objects, hosts, base, mode, loaded, written, in_effect }, watches))
     }
 
     /// Reviews objects as they are applied.
@@ -76,8 +85,14 @@ impl ConfiguredObjects {
             awaits(awaited);
             self.objects.changed().await;
         }
-        self.reload().await;
+        self.reload(false).await;
+        self.in_effect.send_replace(self.generations());
         self.components()
+    }
+
+    /// Tells a new leader which generations are in effect.
+    pub(super) fn catch_up(&self) -> CatchUp {
+        CatchUp { objects: Arc::clone(&self.objects), in_effect: self.in_effect.subscribe() }
     }
 
     /// Puts changes into effect, and writes status while this replica leads, for ever.
@@ -89,24 +104,41 @@ impl ConfiguredObjects {
                 () = self.objects.changed() => false,
                 _ = ticks.tick() => true,
             };
-            if self.reload().await {
-                let Components { engine, policies } = self.components();
-                tracing::info!(
-                    policies = policies.digest(),
-                    engine = engine.digest(),
-                    "policies are swapped"
-                );
-                binder.swap_engine(engine);
-                binder.swap_policies(policies).await;
+            if self.reload(is_tick).await {
+                self.swap(&binder).await;
             }
-            if leads.load(Ordering::Relaxed) {
-                self.write_status(&binder, is_tick).await;
-            }
+            self.in_effect.send_replace(self.generations());
+            self.write_status(&binder, &leads, is_tick).await;
         }
     }
 
-    /// Loads the objects that have changed, and forgets those that are gone. Returns whether any did.
-    async fn reload(&mut self) -> bool {
+    /// Puts what is loaded into effect. While lists of objects with further facts are awaited, later changes
+    /// replace what is to be put into effect.
+    async fn swap(&mut self, binder: &Binder<ApiPort>) {
+        loop {
+            let Components { engine, policies } = self.components();
+            let digests = (policies.digest().to_owned(), engine.digest().to_owned());
+            // Before the policies, which wake every object.
+            binder.swap_engine(engine);
+            tokio::select! {
+                () = binder.swap_policies(policies) => {
+                    tracing::info!(policies = digests.0, engine = digests.1, "policies are swapped");
+                    return;
+                }
+                () = self.objects.changed() => {}
+            }
+            self.reload(false).await;
+        }
+    }
+
+    /// The generations that are loaded.
+    fn generations(&self) -> Generations {
+        self.loaded.iter().map(|(name, loaded)| (name.clone(), generation(&loaded.object))).collect()
+    }
+
+    /// Loads the objects that have changed, and forgets those that are gone; `is_retry`: also those whose
+    /// module could not be read. Returns whether anything else is to be in effect.
+    async fn reload(&mut self, is_retry: bool) -> bool {
         let mut names = BTreeSet::new();
         let mut has_changed = false;
         for (object, status) in self.objects.all() {
@@ -114,19 +146,27 @@ impl ConfiguredObjects {
             names.insert(name.clone());
             let earlier = self.loaded.remove(&name);
             let loaded = match earlier {
-                Some(loaded) if loaded.is_current(&object, &self.objects) => loaded,
+                Some(loaded)
+                    if loaded.is_current(&object, &self.objects)
+                        && !(is_retry && loaded.may_be_retried()) =>
+                {
+                    loaded
+                }
                 earlier => {
-                    has_changed = true;
+                    let before = earlier.as_ref().map(LoadedObject::identity);
                     let known: ObjectStatus = serde_json::from_value(status).unwrap_or_default();
                     let last_good = known.last_good;
-                    LoadedObject::load(object, earlier, last_good, &self.hosts, &self.objects).await
+                    let loaded =
+                        LoadedObject::load(object, earlier, last_good, &self.hosts, &self.objects).await;
+                    has_changed |= before.as_ref() != Some(&loaded.identity());
+                    loaded
                 }
             };
             self.loaded.insert(name, loaded);
         }
         let known = self.loaded.len();
         self.loaded.retain(|name, _| names.contains(name));
-        let config_maps = self.loaded.values().filter_map(LoadedObject::config_map).collect();
+        let config_maps = self.loaded.values().flat_map(LoadedObject::config_maps).collect();
         self.objects.follow(&config_maps);
         has_changed || self.loaded.len() < known
     }
@@ -146,21 +186,68 @@ impl ConfiguredObjects {
         })
     }
 
-    async fn write_status(&self, binder: &Binder<ApiPort>, with_counts: bool) {
+    async fn write_status(&mut self, binder: &Binder<ApiPort>, leads: &AtomicBool, with_counts: bool) {
         let policies = binder.policies();
-        let current: BTreeMap<_, _> =
-            self.objects.all().into_iter().map(|(object, status)| (object_name(&object), status)).collect();
-        for (name, loaded) in &self.loaded {
-            let known = current.get(name).cloned().unwrap_or_default();
-            let known: ObjectStatus = serde_json::from_value(known).unwrap_or_default();
-            let wanted = self.status(name, loaded, &known, &policies, with_counts);
-            if wanted == known {
+        for (object, status) in self.objects.all() {
+            let name = object_name(&object);
+            let Some(loaded) = self.loaded.get(&name).filter(|_| leads.load(Ordering::Relaxed)) else {
+                continue;
+            };
+            let known: ObjectStatus = serde_json::from_value(status).unwrap_or_default();
+            let wanted = self.status(&name, loaded, &known, &policies, with_counts);
+            let uid = loaded.object["metadata"]["uid"].as_str().unwrap_or_default();
+            // Fields of other managers stay, so the same status is not written again.
+            let write = (uid.to_owned(), wanted);
+            if write.1 == known || self.written.get(&name) == Some(&write) {
                 continue;
             }
-            let uid = loaded.object["metadata"]["uid"].as_str().unwrap_or_default();
-            let status = serde_json::to_value(&wanted).unwrap_or_default();
-            if let Err(error) = self.objects.write_status(&name.0, &name.1, uid, &status).await {
-                tracing::warn!(kind = name.0, name = name.1, error, "the status cannot be written");
+            let status = serde_json::to_value(&write.1).unwrap_or_default();
+            match self.objects.write_status(&name.0, &name.1, uid, &status).await {
+                Ok(()) => _ = self.written.insert(name, write),
+                Err(error) => {
+                    tracing::warn!(kind = name.0, name = name.1, error, "the status cannot be written");
+                }
+            }
+        }
+    }
+}
+
+/// The generation of each object, with its UID.
+type Generations = BTreeMap<ObjectName, (Value, Value)>;
+
+fn generation(object: &Value) -> (Value, Value) {
+    (object["metadata"]["uid"].clone(), object["metadata"]["generation"].clone())
+}
+
+/// What a new leader waits for before it decides: the policies that the API server has.
+pub(super) struct CatchUp {
+    objects: Arc<PolicyObjects>,
+    in_effect: watch::Receiver<Generations>,
+}
+
+impl CatchUp {
+    /// Waits until what the API server has at this moment, or something later, is in effect.
+    pub(super) async fn wait(&self) {
+        let mut in_effect = self.in_effect.clone();
+        loop {
+            match self.objects.list().await {
+                Ok(objects) => {
+                    let has = |effect: &Generations, object: &Value| {
+                        let (uid, wanted) = generation(object);
+                        effect.get(&object_name(object)).is_some_and(|(known, generation)| {
+                            *known == uid && generation.as_i64() >= wanted.as_i64()
+                        })
+                    };
+                    let all = |effect: &Generations| objects.iter().all(|(object, _)| has(effect, object));
+                    if timeout(LIST_EVERY, in_effect.wait_for(all)).await.is_ok() {
+                        return;
+                    }
+                    tracing::warn!("this replica has not loaded the newest policies; no decision is made");
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "policies cannot be listed; no decision is made");
+                    sleep(LIST_EVERY).await;
+                }
             }
         }
     }

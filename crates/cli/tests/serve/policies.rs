@@ -68,7 +68,7 @@ async fn claims_get_what_their_policies_allow_and_wait_for_the_rest() {
 }
 
 /// A volume in phase Released with that reclaim policy.
-fn is_released_with(policy: &'static str) -> impl Fn(&PersistentVolume) -> bool {
+pub(crate) fn is_released_with(policy: &'static str) -> impl Fn(&PersistentVolume) -> bool {
     move |volume| {
         let spec = volume.spec.as_ref().unwrap();
         is_in_phase("Released")(volume) && spec.persistent_volume_reclaim_policy.as_deref() == Some(policy)

@@ -6,11 +6,14 @@ use bindery_cluster::{
     Cluster, Manager, PolicyApi, Replica, condition, is_bound, is_bound_to, is_event, is_in_phase, poll, run,
 };
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{ConfigMap, Event};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
+use rustix::process::Signal;
 use serde_json::{Value, json};
+
+use super::policies::is_released_with;
 
 fn start(cluster: &Cluster, identity: &str) -> Replica {
     let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
@@ -137,6 +140,10 @@ async fn modules_come_from_config_maps_and_an_engine_is_swapped_in_and_out() {
     let module = json!({"module": "configmap:default/modules/size.wasm", "settings": {"times": 5}});
     policies.apply("MatchPolicy", "size", module).await;
     policies.until_ready("MatchPolicy", "size", "ModuleUnavailable").await;
+    // A module that is not there is no reason to decide everything anew.
+    let missing = json!({"module": "configmap:kube-system/kube-root-ca.crt/none.wasm"});
+    policies.apply("ReclaimPolicy", "none", missing).await;
+    policies.until_ready("ReclaimPolicy", "none", "ModuleUnavailable").await;
     cluster.create_claim("c", "1Gi").await;
     cluster.until_event(is_event("c", "PolicyFailed")).await;
 
@@ -173,4 +180,36 @@ async fn modules_come_from_config_maps_and_an_engine_is_swapped_in_and_out() {
     cluster.create_claim("e", "1Gi").await;
     cluster.until_claim("e", is_bound_to("medium")).await;
     replica.terminate().await;
+}
+
+#[tokio::test]
+async fn a_new_leader_decides_nothing_without_the_policies_of_the_api_server() {
+    let (cluster, policies, mut leader) = cluster_with_kinds().await;
+    let csi = json!({"driver": "disks.example.com", "volumeHandle": "v"});
+    let spec = json!({"hostPath": null, "csi": csi, "persistentVolumeReclaimPolicy": "Delete"});
+    cluster.create_volume_with("v", spec).await;
+    let labelled = json!({"name": "c", "labels": {"bindery.dev/keep": "true"}});
+    cluster.try_claim(labelled, json!({"volumeName": "v"}), &PostParams::default()).await.unwrap();
+    cluster.until_claim("c", is_bound_to("v")).await;
+    let proxy = cluster.proxy().await;
+    let shipped = std::env::var("BINDERY_POLICIES").unwrap();
+    let mut next = Replica::behind(&proxy, "next", &["--policy-objects=true", "--policies", &shipped]);
+    next.until_following().await;
+    proxy.stall_watches_of("/apis/policy.bindery.dev/v1alpha1/reclaimpolicies");
+    policies.apply("ReclaimPolicy", "keep", json!({"module": "builtin:keep-labelled"})).await;
+    policies.until_ready("ReclaimPolicy", "keep", "Loaded").await;
+    let is_noted = |volume: &PersistentVolume| volume.annotations().contains_key("bindery.dev/claim-facts");
+    cluster.until_volume("v", is_noted).await;
+
+    leader.signal(Signal::KILL);
+    leader.wait().await;
+    next.until_logged("this replica has not loaded the newest policies").await;
+    cluster.delete_claim("c").await;
+    cluster.until_no_claim("c").await;
+    next.signal(Signal::KILL);
+    next.wait().await;
+    let mut third = start(&cluster, "third");
+    // The leader between would have released it with policy Delete.
+    cluster.until_volume("v", is_released_with("Retain")).await;
+    third.terminate().await;
 }

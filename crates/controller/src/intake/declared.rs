@@ -14,7 +14,7 @@ impl Intake {
     pub(crate) fn declare(&self, earlier: &Chain, next: &Chain) -> Vec<Kind> {
         let (store, known) = (&self.inner.store, self.declared());
         let mut declared = earlier.declared();
-        declared.extend(next.declared());
+        declared.include(next.declared());
         declared.namespaces |= known.namespaces;
         if declared.reclaims {
             store.keep_last_claims();

@@ -2,17 +2,18 @@
 
 use std::sync::{Arc, Barrier};
 
-use bindery_controller::{Configuration, Parts, Settings};
-use bindery_core::Claim;
+use bindery_controller::{Binder, Configuration, Parts, Settings};
+use bindery_core::{CLAIM_FACTS, Claim, ClaimKey, Facts, ReclaimPolicy, VolumePhase};
 use bindery_engine::DefaultEngine;
-use bindery_kit::{Blocking, SameZone, policy};
-use bindery_policy::Chain;
-use bindery_store::Kind;
+use bindery_kit::{Blocking, SameZone, keeps_labelled, policy, reclaim_rule};
+use bindery_policy::{Chain, ReclaimRule};
+use bindery_store::{Delivery, Kind, ObjectKey};
 use tokio::task::spawn_blocking;
 
 use crate::double::{Double, binder_of, claim, parts, volume};
 use crate::operating::run_during;
 use crate::policies::{binder, bound_to, in_zone, key, zoned};
+use crate::reclaiming::{self, annotated, bound, pair, sync};
 
 #[tokio::test]
 async fn a_swap_waits_for_lists_with_the_facts_that_the_new_policies_read() {
@@ -55,8 +56,68 @@ async fn a_swap_wakes_every_claim_that_waits() {
     .await;
 }
 
+/// Swaps, and delivers lists of the kinds of which objects may lack facts.
+async fn swap(binder: &Arc<Binder<Double>>, double: &Double, chain: Chain) {
+    let swap = {
+        let binder = Arc::clone(binder);
+        tokio::spawn(async move { binder.swap_policies(Arc::new(chain)).await })
+    };
+    binder.intake().freshness().until_list_wanted(Kind::Claim).await;
+    for kind in [Kind::Volume, Kind::Claim, Kind::Class] {
+        binder.intake().list_begins(kind);
+        double.deliver_list(binder.intake(), kind, "9");
+    }
+    swap.await.expect("the swap does not panic");
+}
+
 #[tokio::test]
-async fn a_decision_ends_with_the_policies_that_it_began_with() {
+async fn a_label_that_was_not_decoded_of_a_deleted_claim_is_not_absent() {
+    let double = Double::new();
+    let mut volume = bound("v", "c");
+    annotated(&mut volume, CLAIM_FACTS, r#"{"uid":"uid-c","facts":{"label:keep":"true"}}"#);
+    double.add_volume(&volume);
+    // The reclaimer that reads the label is not loaded.
+    double.add_claim(&Claim { facts: Facts::default(), ..pair("c", "v", "true") });
+    let broken =
+        ReclaimRule { reclaimer: Err("the file is gone".into()), ..reclaim_rule("keep", keeps_labelled()) };
+    let binder = reclaiming::binder(&double, vec![broken]);
+    let gone = ClaimKey::new("ns", "c");
+    double.change(|objects| objects.claims.remove(&gone));
+    binder.intake().deliver(Delivery::Gone(ObjectKey::Claim(gone)));
+    assert!(sync(&binder, "v").await.result.is_err());
+
+    let loaded = Chain::default().with_reclaimers(vec![reclaim_rule("keep", keeps_labelled())]);
+    swap(&binder, &double, loaded).await;
+    assert_eq!(sync(&binder, "v").await.result, Ok(()));
+    let volume = double.volume("v");
+    assert_eq!((volume.policy, volume.phase), (ReclaimPolicy::Retain, VolumePhase::Released));
+}
+
+#[tokio::test]
+async fn a_choice_that_newer_policies_reject_is_made_anew_and_is_no_refusal() {
+    let double = Double::new();
+    double.add_volume(&in_zone(volume("v"), "b"));
+    double.add_claim(&zoned("c"));
+    let barrier = Arc::new(Barrier::new(2));
+    let wait = || {
+        let barrier = Arc::clone(&barrier);
+        spawn_blocking(move || barrier.wait())
+    };
+    let binder = binder(&double, DefaultEngine, vec![policy("blocks", Blocking(Arc::clone(&barrier)))]);
+    let asking = {
+        let binder = Arc::clone(&binder);
+        tokio::spawn(async move { binder.sync(&key("c")).await.result })
+    };
+    wait().await.unwrap();
+    binder.swap_policies(Arc::new(Chain::new(vec![policy("zone", SameZone)]))).await;
+    wait().await.unwrap();
+    assert_eq!(asking.await.unwrap(), Ok(()));
+    assert_eq!(bound_to(&binder, "c"), None);
+    assert_eq!(binder.metrics().refusals.get(), 0);
+}
+
+#[tokio::test]
+async fn a_decision_goes_on_while_its_policies_are_taken_away() {
     let double = Double::new();
     double.add_volume(&volume("v"));
     double.add_claim(&Claim { class: Some("".into()), ..claim("c") });

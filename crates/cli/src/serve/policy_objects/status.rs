@@ -40,9 +40,9 @@ impl ConfiguredObjects {
             }),
             ..known.clone()
         };
-        if let Some(activity) = policies.activities().find(|activity| **activity.name == *name.1)
-            && with_counts
-        {
+        let is_counted =
+            with_counts && name.0 != ENGINE && !is_taken(name, &self.base.policies, &self.loaded);
+        if is_counted && let Some(activity) = policies.activities().find(|it| **it.name == *name.1) {
             status.calls = activity.metrics.calls();
             status.faults = FaultCause::ALL.iter().map(|&cause| activity.metrics.faults(cause)).sum();
             let reasons = activity.metadata.iter().flat_map(|metadata| &metadata.reasons);
@@ -58,7 +58,7 @@ impl ConfiguredObjects {
             return told("True", "Off", "spec.mode is off".to_owned());
         }
         if is_taken(name, &self.base.policies, &self.loaded) {
-            let message = format!("{TAKEN}: give it another name; what it matches waits");
+            let message = format!("{TAKEN}: give it another name; {}", without(loaded));
             return told("False", "NameTaken", message);
         }
         let Some(fault) = &loaded.fault else {
@@ -67,7 +67,7 @@ impl ConfiguredObjects {
         let stays = match &loaded.last_good {
             Some(last_good) => format!("generation {} stays in effect", last_good.generation),
             None if loaded.object["kind"] == ENGINE => "the engine of the settings stays".to_owned(),
-            None => "what it matches waits".to_owned(),
+            None => without(loaded).to_owned(),
         };
         told("False", fault.reason, format!("{}: {}; {stays}", fault.field(), fault.why))
     }
@@ -88,10 +88,21 @@ impl ConfiguredObjects {
         if name.0 == ENGINE && self.engine().is_some_and(|(active, _)| active != name) {
             return told("False", "AnotherEngine", "another Engine is in effect: turn that one off");
         }
+        if is_taken(name, &self.base.policies, &self.loaded) {
+            return told("False", "NameTaken", TAKEN);
+        }
         if loaded.last_good.is_none() {
-            return told("False", "NotReady", "no generation of it was ever ready");
+            return told("False", "NotReady", "no generation of it is loaded");
         }
         told("True", "Enforced", "it takes part in every decision that it matches")
+    }
+}
+
+/// What becomes of what a policy matches that is not loaded.
+fn without(loaded: &LoadedObject) -> &'static str {
+    match loaded.object["spec"]["onFailure"].as_str() {
+        Some("Skip") => "what it matches is decided without it",
+        _ => "what it matches waits",
     }
 }
 
