@@ -70,24 +70,32 @@ impl Provisioned {
     }
 }
 
-/// Lets that many writes of each volume pass and holds the next one. Sends the name of its volume.
+/// Lets that many of these writes of each volume pass and holds the next one: the reclaim policy, the phase, and
+/// what comes when the volume is due. Sends the name of its volume. The provisioner removes its finalizer from a
+/// volume that is kept, so a write may fail and be made again.
 fn hold_after(passing: BTreeMap<String, usize>, held: UnboundedSender<String>) -> impl Faults {
-    let passing = Mutex::new(passing);
+    let released = Mutex::new(BTreeSet::new());
     move |request: &Request| {
-        let mut passing = passing.lock().unwrap();
-        let mut volumes = passing.iter_mut().filter(|_| request.is_write());
-        match volumes.find(|(volume, _)| request.path.split('/').any(|part| part == **volume)) {
-            None => RequestFault::None,
-            Some((volume, 0)) => {
-                // Without a receiver, the test has failed.
-                let _ = held.send(volume.clone());
-                RequestFault::Delay(HELD)
-            }
-            Some((_, left)) => {
-                *left -= 1;
-                RequestFault::None
-            }
+        let is_of = |volume: &String| request.path.split('/').any(|part| part == *volume);
+        let Some((volume, passing)) = passing.iter().find(|(volume, _)| request.is_write() && is_of(volume))
+        else {
+            return RequestFault::None;
+        };
+        let mut released = released.lock().unwrap();
+        let write = match request.path.ends_with("/status") {
+            true => 1,
+            false if released.contains(volume) => RELEASE,
+            false => 0,
+        };
+        if write >= *passing {
+            // Without a receiver, the test has failed.
+            let _ = held.send(volume.clone());
+            return RequestFault::Delay(HELD);
         }
+        if write == 1 {
+            released.insert(volume.clone());
+        }
+        RequestFault::None
     }
 }
 
