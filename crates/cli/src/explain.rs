@@ -38,8 +38,8 @@ const TYPES: [&str; 2] = ["pvc", "pv"];
 /// Explain the state of a claim or volume, and what Bindery would decide about it now.
 ///
 /// Reads the cluster of your kubeconfig, as kubectl does, or manifests with `--filename`. Writes nothing.
-/// Policies are those that Bindery has loaded from the cluster, and those that `--policy` names, so name those
-/// of `bindery serve`.
+/// Policies are those that Bindery has loaded from the cluster, and those that `--policy` names, so name
+/// those of `bindery serve`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The object: `pvc NAME` or `pv NAME`, also `pvc/NAME` or `pv/NAME`.

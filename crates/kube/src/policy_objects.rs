@@ -63,8 +63,8 @@ struct Kind {
 
 /// The watch of one ConfigMap.
 struct Watched {
-    /// `metadata.resourceVersion`; `None` before the first list, and after a deletion. A module whose ConfigMap is
-    /// deleted stays loaded.
+    /// `metadata.resourceVersion`; `None` before the first list, and after a deletion. A module whose
+    /// ConfigMap is deleted stays loaded.
     version: Arc<Mutex<Option<String>>>,
     task: JoinHandle<()>,
 }

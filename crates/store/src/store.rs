@@ -59,8 +59,8 @@ impl Store {
         self.state_mut().keep_last_claims();
     }
 
-    /// Forgets the last states of claims that are gone: they lack facts that a policy reads from now on, and a
-    /// fact that was not decoded is not known to be absent.
+    /// Forgets the last states of claims that are gone: they lack facts that a policy reads from now on, and
+    /// a fact that was not decoded is not known to be absent.
     pub fn forget_last_claims(&self) {
         self.state_mut().forget_last_claims();
     }

@@ -37,7 +37,7 @@ impl PolicyApi {
     /// Installs the kinds of the chart, and waits until they are served.
     pub async fn install(&self) {
         let api = Api::<CustomResourceDefinition>::all(self.0.clone());
-        let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/bindery/files/crds");
+        let chart = Path::new(env!("BINDERY_CHECKOUT")).join("charts/bindery/files/crds");
         for (_, plural) in KINDS {
             let text = std::fs::read_to_string(chart.join(plural).with_extension("json")).unwrap();
             let definition = serde_json::from_str(&text).unwrap();

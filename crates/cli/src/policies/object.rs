@@ -185,8 +185,8 @@ impl LoadedObject {
             && self.config_maps.is_empty()
     }
 
-    /// What tells whether it has another effect than before: object, generation, module, and why a newer one is
-    /// not in effect.
+    /// What tells whether it has another effect than before: object, generation, module, and why a newer one
+    /// is not in effect.
     pub(crate) fn identity(&self) -> (Value, Value, Option<LastGood>, Option<String>) {
         let metadata = &self.object["metadata"];
         let why = self.fault.as_ref().map(|fault| fault.why.clone());
@@ -267,8 +267,8 @@ fn compile(object: &Value, module: Module, hosts: &Hosts) -> Result<(Effect, Str
     Ok((Effect::from(loaded), digest))
 }
 
-/// What holds everything that an object matches. A field that this version does not know, or a wrong name, does
-/// not let go what it holds; where what it matches cannot be read, it holds everything.
+/// What holds everything that an object matches. A field that this version does not know, or a wrong name,
+/// does not let go what it holds; where what it matches cannot be read, it holds everything.
 fn held(object: &Value, why: &str) -> Effect {
     if object["kind"] == ENGINE {
         return Effect::None;
@@ -338,8 +338,8 @@ pub(crate) fn is_taken((kind, name): &ObjectName, files: &Chain, loaded: &Loaded
     kind != ENGINE && (kind == RECLAIM_POLICY && is_policy() || files.metrics(name).is_some())
 }
 
-/// The policies of files and objects. An object whose name is taken holds what it matches, under a name of its
-/// own.
+/// The policies of files and objects. An object whose name is taken holds what it matches, under a name of
+/// its own.
 pub(crate) fn chain(files: &Chain, loaded: &LoadedObjects, with_reclaimers: bool) -> Chain {
     let (mut policies, mut reclaimers) = (files.policies().to_vec(), files.reclaimers().to_vec());
     for (name, object) in loaded {

@@ -25,8 +25,8 @@ const RULES: [Rule; 5] = [
     ),
     (
         &[MODULE],
-        "self.matches('^(builtin:[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?|configmap:[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\
-         /[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/[-._a-zA-Z0-9]{1,253}|/.+)$')",
+        "self.matches('^(builtin:[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?|\
+         configmap:[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/[-._a-zA-Z0-9]{1,253}|/.+)$')",
         "'spec.module is ' + self + '; builtin:NAME, configmap:NAMESPACE/NAME/KEY, or the absolute path of a \
          file is allowed'",
     ),

@@ -70,9 +70,9 @@ impl Provisioned {
     }
 }
 
-/// Lets that many of these writes of each volume pass and holds the next one: the reclaim policy, the phase, and
-/// what comes when the volume is due. Sends the name of its volume. The provisioner removes its finalizer from a
-/// volume that is kept, so a write may fail and be made again.
+/// Lets that many of these writes of each volume pass and holds the next one: the reclaim policy, the phase,
+/// and what comes when the volume is due. Sends the name of its volume. The provisioner removes its finalizer
+/// from a volume that is kept, so a write may fail and be made again.
 fn hold_after(passing: BTreeMap<String, usize>, held: UnboundedSender<String>) -> impl Faults {
     let released = Mutex::new(BTreeSet::new());
     move |request: &Request| {
