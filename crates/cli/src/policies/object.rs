@@ -52,18 +52,41 @@ pub(crate) enum Effect {
 /// Why a generation is not ready.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
-    /// The reason of the condition `Ready`.
-    pub(crate) reason: &'static str,
+    pub(crate) cause: Cause,
     pub(crate) why: String,
+}
+
+/// The cause of a [`Fault`]; its name is the reason of the condition `Ready`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The object breaks a rule of documents.
+    Invalid,
+    /// The module could not be read.
+    ModuleUnavailable,
+    /// The module is no component of the kind, or it failed.
+    ModuleInvalid,
+    /// The module does not accept the settings.
+    SettingsInvalid,
+}
+
+impl Cause {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Invalid => "Invalid",
+            Self::ModuleUnavailable => "ModuleUnavailable",
+            Self::ModuleInvalid => "ModuleInvalid",
+            Self::SettingsInvalid => "SettingsInvalid",
+        }
+    }
 }
 
 impl Fault {
     /// The field that is at fault.
     pub(crate) fn field(&self) -> &'static str {
-        match self.reason {
-            "SettingsInvalid" => "spec.settings",
-            "ModuleInvalid" | "ModuleUnavailable" => "spec.module",
-            _ => "spec",
+        match self.cause {
+            Cause::SettingsInvalid => "spec.settings",
+            Cause::ModuleInvalid | Cause::ModuleUnavailable => "spec.module",
+            Cause::Invalid => "spec",
         }
     }
 }
@@ -181,7 +204,7 @@ impl LoadedObject {
 
     /// Whether its module could not be read, so that another try may succeed although nothing has changed.
     pub(crate) fn may_be_retried(&self) -> bool {
-        self.fault.as_ref().is_some_and(|fault| fault.reason == "ModuleUnavailable")
+        self.fault.as_ref().is_some_and(|fault| fault.cause == Cause::ModuleUnavailable)
             && self.config_maps.is_empty()
     }
 
@@ -213,12 +236,12 @@ impl LoadedObject {
         objects: &PolicyObjects,
     ) -> Result<(Effect, String), Fault> {
         let unavailable =
-            |error: anyhow::Error| Fault { reason: "ModuleUnavailable", why: format!("{error:#}") };
+            |error: anyhow::Error| Fault { cause: Cause::ModuleUnavailable, why: format!("{error:#}") };
         let name = object["spec"]["module"].as_str().unwrap_or_default();
         let module = self.module(name, hosts, objects).await.map_err(unavailable)?;
         let (object, hosts) = (object.clone(), hosts.clone());
         let compiled = spawn_blocking(move || compile(&object, module, &hosts)).await;
-        compiled.unwrap_or_else(|panic| Err(Fault { reason: "ModuleInvalid", why: panic.to_string() }))
+        compiled.unwrap_or_else(|panic| Err(Fault { cause: Cause::ModuleInvalid, why: panic.to_string() }))
     }
 
     async fn module(&mut self, name: &str, hosts: &Hosts, objects: &PolicyObjects) -> Result<Module> {
@@ -241,29 +264,29 @@ impl LoadedObject {
 
 /// Compiles the module of an object, and checks its settings.
 fn compile(object: &Value, module: Module, hosts: &Hosts) -> Result<(Effect, String), Fault> {
-    let fault = |reason| move |error: anyhow::Error| Fault { reason, why: format!("{error:#}") };
+    let fault = |cause| move |error: anyhow::Error| Fault { cause, why: format!("{error:#}") };
     if object["kind"] == ENGINE {
-        parse::<EngineDocument>(object).map_err(fault("Invalid"))?;
+        parse::<EngineDocument>(object).map_err(fault(Cause::Invalid))?;
         let limits = Limits::default();
         let engine = match &module {
             Module::File(path) => hosts.engines.load_file(path, limits),
             Module::Bytes(bytes) => hosts.engines.load(bytes, limits),
         };
-        let engine = engine.map_err(anyhow::Error::from).map_err(fault("ModuleInvalid"))?;
+        let engine = engine.map_err(anyhow::Error::from).map_err(fault(Cause::ModuleInvalid))?;
         let digest = engine.digest().to_owned();
         return Ok((Effect::Engine(Arc::new(engine)), digest));
     }
-    let document = Document::of(object).map_err(fault("Invalid"))?;
+    let document = Document::of(object).map_err(fault(Cause::Invalid))?;
     let policy = match &module {
         Module::File(path) => module::load(&hosts.policies, path, Limits::policy()),
         Module::Bytes(bytes) => hosts.policies.load(bytes, Limits::policy()).map_err(anyhow::Error::from),
     };
-    let policy = policy.map_err(fault("ModuleInvalid"))?;
+    let policy = policy.map_err(fault(Cause::ModuleInvalid))?;
     let digest = policy.digest().to_owned();
     let checked = document.check_settings(&policy).context("it did not check its settings");
-    let checked = checked.map_err(fault("ModuleInvalid"))?;
-    checked.map_err(|why| fault("SettingsInvalid")(anyhow!(why)))?;
-    let loaded = document.load(Ok(policy)).map_err(fault("ModuleInvalid"))?;
+    let checked = checked.map_err(fault(Cause::ModuleInvalid))?;
+    checked.map_err(|why| fault(Cause::SettingsInvalid)(anyhow!(why)))?;
+    let loaded = document.load(Ok(policy)).map_err(fault(Cause::ModuleInvalid))?;
     Ok((Effect::from(loaded), digest))
 }
 

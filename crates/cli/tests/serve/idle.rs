@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::pin::pin;
 
-use bindery_cluster::{Cluster, Manager, Replica, Request, in_time, is_event};
+use bindery_cluster::{Cluster, Manager, Proxy, Replica, Request, in_time, is_event};
 use futures::StreamExt as _;
 use http::Method;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -18,6 +18,8 @@ const LEASE_DURATION: &str = "--lease-duration=15";
 const RENEWALS: usize = 3;
 /// Volumes, claims, classes, pods and nodes.
 const WATCHES: usize = 5;
+/// Namespaces, and the three kinds of policies.
+const POLICY_WATCHES: usize = 4;
 
 fn is_of_lease(request: &Request) -> bool {
     request.path == LEASE && [Method::GET, Method::PUT, Method::PATCH].contains(&request.method)
@@ -70,15 +72,9 @@ async fn settle(cluster: &Cluster) {
     cluster.until_event(is_event("barrier", "FailedBinding")).await;
 }
 
-#[tokio::test]
-async fn an_idle_replica_only_renews_the_lease_and_watches() {
-    let cluster = Cluster::start(Manager::WithoutBinder).await;
-    let proxy = cluster.proxy().await;
+/// Checks the requests of an idle replica that watches this many kinds, also after its watches were cut.
+async fn check_idle(cluster: &Cluster, proxy: &Proxy, replica: &Replica, watches: usize) {
     let leases = Api::namespaced(cluster.client.clone(), "kube-system");
-    let lease = [LEASE_DURATION];
-    let mut replica = Replica::behind(&proxy, "first", &lease);
-    replica.until_leading().await;
-    settle(&cluster).await;
     // Writes that follow an event in the same decision come within this time.
     until_renewed(&leases, 1).await;
     for is_cut in [false, true] {
@@ -89,14 +85,48 @@ async fn an_idle_replica_only_renews_the_lease_and_watches() {
         until_renewed(&leases, RENEWALS).await;
         let (of_lease, others): (Vec<_>, Vec<_>) = proxy.take_requests().into_iter().partition(is_of_lease);
         assert!(of_lease.len() >= RENEWALS - 1, "{of_lease:#?}");
-        let (watches, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_only_watch);
+        let (only_watches, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_only_watch);
         let (comparisons, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_comparison);
         assert!(others.is_empty(), "{others:#?}\n{}", replica.log());
         let paths = |requests: &[Request]| -> BTreeSet<String> {
             requests.iter().map(|request| request.path.clone()).collect()
         };
-        let (watched, compared) = (paths(&watches), paths(&comparisons));
-        assert_eq!(watched.len(), if is_cut { WATCHES } else { 0 }, "{watched:?}");
+        let (watched, compared) = (paths(&only_watches), paths(&comparisons));
+        assert_eq!(watched.len(), if is_cut { watches } else { 0 }, "{watched:?}");
         assert!(compared.is_subset(&watched), "only a kind whose watch was cut is read: {compared:?}");
     }
+}
+
+#[tokio::test]
+async fn an_idle_replica_only_renews_the_lease_and_watches() {
+    let cluster = Cluster::start(Manager::WithoutBinder).await;
+    let proxy = cluster.proxy().await;
+    let mut replica = Replica::behind(&proxy, "first", &[LEASE_DURATION]);
+    replica.until_leading().await;
+    settle(&cluster).await;
+    check_idle(&cluster, &proxy, &replica, WATCHES).await;
+}
+
+#[tokio::test]
+async fn an_idle_replica_with_policies_in_the_cluster_writes_no_status() {
+    let cluster = Cluster::start(Manager::WithoutBinder).await;
+    let policies = cluster.policies();
+    policies.install().await;
+    let twice = json!({"module": "builtin:at-most-n-times", "settings": {"times": 2}});
+    policies.apply("MatchPolicy", "size", twice).await;
+    let proxy = cluster.proxy().await;
+    let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
+    let arguments = [LEASE_DURATION, "--policy-objects=true", "--policies", &shipped];
+    let mut replica = Replica::behind(&proxy, "first", &arguments);
+    replica.until_leading().await;
+    settle(&cluster).await;
+    let count = "bindery_policy_duration_seconds_count{policy=\"size\"";
+    let is_written = async |replica: &Replica| {
+        let status = policies.of("MatchPolicy").get("size").await.unwrap().data["status"].clone();
+        let metrics = replica.try_get("/metrics").await?;
+        let calls = metrics.lines().find(|line| line.starts_with(count))?.rsplit_once(' ')?.1;
+        (status["calls"].to_string() == calls).then_some(())
+    };
+    replica.until("the calls are in the status", is_written).await;
+    check_idle(&cluster, &proxy, &replica, WATCHES + POLICY_WATCHES).await;
 }

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::ModeArgument;
-use crate::policies::object::{Hosts, LoadedObject, object_name};
+use crate::policies::object::{Cause, Hosts, LoadedObject, object_name};
 
 /// Reviews the objects of a cluster.
 pub(super) struct ObjectReviewer {
@@ -35,7 +35,7 @@ impl ObjectReviewer {
                 Err(PolicyFinding::Doubtful(why.to_owned()))
             }
             Ok(_) => Ok(()),
-            Err(fault) if fault.reason == "ModuleUnavailable" => Err(PolicyFinding::Doubtful(fault.why)),
+            Err(fault) if fault.cause == Cause::ModuleUnavailable => Err(PolicyFinding::Doubtful(fault.why)),
             Err(fault) => Err(PolicyFinding::Refused { field: fault.field(), why: fault.why }),
         }
     }

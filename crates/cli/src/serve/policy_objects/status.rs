@@ -6,7 +6,7 @@ use bindery_policy::{Condition, ENGINE, FaultCause, ObjectStatus, RECLAIM_POLICY
 
 use super::super::mode::ModeArgument;
 use super::ConfiguredObjects;
-use crate::policies::object::{LoadedObject, ObjectName, TAKEN, is_taken};
+use crate::policies::object::{Cause, LoadedObject, ObjectName, TAKEN, is_taken};
 
 /// A condition before its time is known.
 struct Told {
@@ -69,7 +69,7 @@ impl ConfiguredObjects {
             None if loaded.object["kind"] == ENGINE => "the engine of the settings stays".to_owned(),
             None => without(loaded).to_owned(),
         };
-        told("False", fault.reason, format!("{}: {}; {stays}", fault.field(), fault.why))
+        told("False", fault.cause.name(), format!("{}: {}; {stays}", fault.field(), fault.why))
     }
 
     fn effective(&self, name: &ObjectName, loaded: &LoadedObject) -> Told {
@@ -110,7 +110,9 @@ fn settings_valid(loaded: &LoadedObject) -> Told {
     let (status, reason, message) = match &loaded.fault {
         _ if loaded.is_off() => ("Unknown", "Off", "spec.mode is off".to_owned()),
         None => ("True", "Checked", "the module accepts the settings".to_owned()),
-        Some(fault) if fault.reason == "SettingsInvalid" => ("False", fault.reason, fault.why.clone()),
+        Some(fault) if fault.cause == Cause::SettingsInvalid => {
+            ("False", fault.cause.name(), fault.why.clone())
+        }
         Some(_) => ("Unknown", "ModuleNotLoaded", "no module has checked them".to_owned()),
     };
     Told { kind: "SettingsValid", status, reason, message }
