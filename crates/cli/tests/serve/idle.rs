@@ -125,7 +125,7 @@ async fn an_idle_replica_with_policies_in_the_cluster_writes_no_status() {
         let status = policies.of("MatchPolicy").get("size").await.unwrap().data["status"].clone();
         let metrics = replica.try_get("/metrics").await?;
         let calls = metrics.lines().find(|line| line.starts_with(count))?.rsplit_once(' ')?.1;
-        (status["calls"].to_string() == calls).then_some(())
+        (status["calls"].as_u64() == calls.parse().ok()).then_some(())
     };
     replica.until("the calls are in the status", is_written).await;
     check_idle(&cluster, &proxy, &replica, WATCHES + POLICY_WATCHES).await;

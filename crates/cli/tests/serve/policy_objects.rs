@@ -183,6 +183,51 @@ async fn modules_come_from_config_maps_and_an_engine_is_swapped_in_and_out() {
 }
 
 #[tokio::test]
+async fn a_replaced_config_map_takes_effect_and_a_taken_name_holds() {
+    let (cluster, policies, mut replica) = cluster_with_kinds().await;
+    let shipped = std::env::var("BINDERY_POLICIES").unwrap();
+    let bytes = |name: &str| std::fs::read(format!("{shipped}/{name}.wasm")).unwrap();
+    let modules = |bytes: Vec<u8>| {
+        let data = [("m.wasm".to_owned(), ByteString(bytes))].into();
+        let metadata = ObjectMeta { name: Some("modules".to_owned()), ..ObjectMeta::default() };
+        ConfigMap { metadata, binary_data: Some(data), ..ConfigMap::default() }
+    };
+    let config_maps = Api::<ConfigMap>::namespaced(cluster.client.clone(), "default");
+    config_maps.create(&PostParams::default(), &modules(bytes("prefer"))).await.unwrap();
+    let spec = json!({"module": "configmap:default/modules/m.wasm"});
+    policies.apply("MatchPolicy", "size", spec).await;
+    // The settings are not those of this module.
+    policies.until_ready("MatchPolicy", "size", "SettingsInvalid").await;
+    let replace = async |bytes: Vec<u8>| {
+        config_maps.replace("modules", &PostParams::default(), &modules(bytes)).await.unwrap();
+    };
+    replace(bytes("at-most-n-times")).await;
+    let spec = json!({"module": "configmap:default/modules/m.wasm", "settings": {"times": 2}});
+    policies.apply("MatchPolicy", "size", spec).await;
+    let good = policies.until_ready("MatchPolicy", "size", "Loaded").await;
+    replace(b"no component".to_vec()).await;
+    let bad = policies.until_ready("MatchPolicy", "size", "ModuleInvalid").await;
+    assert_eq!(bad["lastGood"], good["lastGood"]);
+    cluster.create_available_volume("large", "9Gi").await;
+    cluster.create_claim("c", "1Gi").await;
+    until_rejected(&cluster, "c", "; 1 of 1 volumes rejected: size 1").await;
+
+    let keep = json!({"module": "builtin:keep-labelled"});
+    policies.apply("ReclaimPolicy", "size", keep.clone()).await;
+    let taken = policies.until_ready("ReclaimPolicy", "size", "NameTaken").await;
+    assert_eq!(condition(&taken, "Effective")["reason"], "NameTaken");
+    cluster.delete_claim("c").await;
+    cluster.until_no_claim("c").await;
+    cluster.bind_pair("held").await;
+    cluster.delete_claim("held").await;
+    cluster.until_event(is_event("held", "PolicyFailed")).await;
+    policies.of("MatchPolicy").delete("size", &DeleteParams::default()).await.unwrap();
+    policies.until_ready("ReclaimPolicy", "size", "Loaded").await;
+    cluster.until_volume("held", is_in_phase("Released")).await;
+    replica.terminate().await;
+}
+
+#[tokio::test]
 async fn a_new_leader_decides_nothing_without_the_policies_of_the_api_server() {
     let (cluster, policies, mut leader) = cluster_with_kinds().await;
     let csi = json!({"driver": "disks.example.com", "volumeHandle": "v"});
