@@ -140,7 +140,11 @@ pub(super) fn may_provision(state: &State, claim: &Claim) -> Result<(), String> 
         |tier| state.extra.policies.matchers.iter().any(|rule: &MatchRule| holds(rule, claim, tier));
     let is_held = namespace_tiers(state, &claim.key.namespace).all(is_held);
     check_that(!is_held, "G10: gives a claim a class or a provisioner although its policy is missing")?;
-    let waits_for = |volume: &&Arc<Volume>| volume.claim_ref.is_none() && waits_for(state, claim, volume);
+    // A decision in flight may have seen any earlier state of the volume.
+    let waits_for = |volume: &&Arc<Volume>| {
+        let mut states = state.past_volumes.iter().filter(|past| past.uid == volume.uid);
+        states.all(|past| past.claim_ref.is_none() && waits_for(state, claim, past))
+    };
     let volume = state.volumes.values().find(waits_for).filter(|_| state.extra.calm);
     check_that(volume.is_none(), "G10: gives a claim a class or a provisioner although it is to wait")
 }
