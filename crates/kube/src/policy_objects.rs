@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use futures::StreamExt as _;
 use futures::stream::{BoxStream, select_all};
+use futures::{FutureExt as _, StreamExt as _};
 use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
@@ -110,7 +110,6 @@ impl PolicyObjects {
 
     /// Why not all kinds are listed yet; `None` once they are.
     pub fn awaited(&self) -> Option<String> {
-        use futures::FutureExt as _;
         let kind = self.kinds.iter().find(|kind| kind.objects.wait_until_ready().now_or_never().is_none())?;
         let fault = kind.fault.lock().clone().map(|fault| format!(": {fault}")).unwrap_or_default();
         Some(format!("the first list of {}.{GROUP}{fault}", kind.resource.plural))

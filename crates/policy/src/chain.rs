@@ -372,9 +372,7 @@ impl Applied<'_> {
         }
         Judgement::Allowed(score)
     }
-}
 
-impl Applied<'_> {
     /// What an engine is told about a volume that the claim names, or whose choice the guard checks.
     pub(crate) fn verdict(&self, volume: &Volume, rounds: &mut Rounds) -> Result<MatchVerdict, Stop> {
         let cells: Vec<Cell> = self.columns.cells(volume).collect();

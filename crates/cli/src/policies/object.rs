@@ -63,7 +63,7 @@ pub(crate) enum Cause {
     Invalid,
     /// The module could not be read.
     ModuleUnavailable,
-    /// The module is no component of the kind, or it failed.
+    /// The module is not a component of this kind, or it failed.
     ModuleInvalid,
     /// The module does not accept the settings.
     SettingsInvalid,
@@ -174,7 +174,7 @@ impl LoadedObject {
         let module = last_good.spec.get("module").and_then(Value::as_str);
         let has_config_map = module.is_some_and(|module| module.starts_with(CONFIG_MAP));
         match self.attempt(&object, hosts, objects).await {
-            // A file comes with Bindery, and another version of it is no other policy.
+            // A file comes with Bindery: a new build of it is still the same policy.
             Ok((effect, digest)) if *last_good.digest == *digest || !has_config_map => {
                 self.last_good = Some(LastGood { digest: digest.into(), ..last_good });
                 effect

@@ -50,8 +50,8 @@ pub(super) struct ConfiguredObjects {
     base: Components,
     mode: ModeArgument,
     loaded: LoadedObjects,
-    /// The last status that was written, with the object's UID.
-    written: BTreeMap<ObjectName, (String, ObjectStatus)>,
+    /// The last write of each status.
+    written: BTreeMap<ObjectName, WrittenStatus>,
     in_effect: watch::Sender<Generations>,
 }
 
@@ -196,12 +196,11 @@ impl ConfiguredObjects {
             let known: ObjectStatus = serde_json::from_value(status).unwrap_or_default();
             let wanted = self.status(&name, loaded, &known, &policies, with_counts);
             let uid = loaded.object["metadata"]["uid"].as_str().unwrap_or_default();
-            // Fields of other managers stay, so the same status is not written again.
-            let write = (uid.to_owned(), wanted);
-            if write.1 == known || self.written.get(&name) == Some(&write) {
+            let write = WrittenStatus { uid: uid.to_owned(), over: known, status: wanted };
+            if write.status == write.over || self.written.get(&name) == Some(&write) {
                 continue;
             }
-            let status = serde_json::to_value(&write.1).unwrap_or_default();
+            let status = serde_json::to_value(&write.status).unwrap_or_default();
             match self.objects.write_status(&name.0, &name.1, uid, &status).await {
                 Ok(()) => _ = self.written.insert(name, write),
                 Err(error) => {
@@ -210,6 +209,16 @@ impl ConfiguredObjects {
             }
         }
     }
+}
+
+/// A write of a status. Fields of other managers stay, so the same status over the same one would change
+/// nothing.
+#[derive(PartialEq)]
+struct WrittenStatus {
+    uid: String,
+    /// The status before.
+    over: ObjectStatus,
+    status: ObjectStatus,
 }
 
 /// The generation of each object, with its UID.

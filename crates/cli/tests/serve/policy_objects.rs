@@ -30,6 +30,13 @@ async fn cluster_with_kinds() -> (Cluster, PolicyApi, Replica) {
     (cluster, policies, replica)
 }
 
+/// A ConfigMap with a module.
+fn modules(key: &str, module: Vec<u8>) -> ConfigMap {
+    let metadata = ObjectMeta { name: Some("modules".to_owned()), ..ObjectMeta::default() };
+    let data = [(key.to_owned(), ByteString(module))].into();
+    ConfigMap { metadata, binary_data: Some(data), ..ConfigMap::default() }
+}
+
 /// What `bindery explain` prints about a claim.
 fn explain(cluster: &Cluster, claim: &str) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bindery"));
@@ -140,7 +147,7 @@ async fn modules_come_from_config_maps_and_an_engine_is_swapped_in_and_out() {
     let module = json!({"module": "configmap:default/modules/size.wasm", "settings": {"times": 5}});
     policies.apply("MatchPolicy", "size", module).await;
     policies.until_ready("MatchPolicy", "size", "ModuleUnavailable").await;
-    // A module that is not there is no reason to decide everything anew.
+    // The ConfigMap has no such key.
     let missing = json!({"module": "configmap:kube-system/kube-root-ca.crt/none.wasm"});
     policies.apply("ReclaimPolicy", "none", missing).await;
     policies.until_ready("ReclaimPolicy", "none", "ModuleUnavailable").await;
@@ -149,9 +156,7 @@ async fn modules_come_from_config_maps_and_an_engine_is_swapped_in_and_out() {
 
     let shipped = std::env::var("BINDERY_POLICIES").unwrap();
     let bytes = std::fs::read(format!("{shipped}/at-most-n-times.wasm")).unwrap();
-    let data = [("size.wasm".to_owned(), ByteString(bytes))].into();
-    let metadata = ObjectMeta { name: Some("modules".to_owned()), ..ObjectMeta::default() };
-    let modules = ConfigMap { metadata, binary_data: Some(data), ..ConfigMap::default() };
+    let modules = modules("size.wasm", bytes);
     let config_maps = Api::<ConfigMap>::namespaced(cluster.client.clone(), "default");
     config_maps.create(&PostParams::default(), &modules).await.unwrap();
     policies.until_ready("MatchPolicy", "size", "Loaded").await;
@@ -187,11 +192,7 @@ async fn a_replaced_config_map_takes_effect_and_a_taken_name_holds() {
     let (cluster, policies, mut replica) = cluster_with_kinds().await;
     let shipped = std::env::var("BINDERY_POLICIES").unwrap();
     let bytes = |name: &str| std::fs::read(format!("{shipped}/{name}.wasm")).unwrap();
-    let modules = |bytes: Vec<u8>| {
-        let data = [("m.wasm".to_owned(), ByteString(bytes))].into();
-        let metadata = ObjectMeta { name: Some("modules".to_owned()), ..ObjectMeta::default() };
-        ConfigMap { metadata, binary_data: Some(data), ..ConfigMap::default() }
-    };
+    let modules = |bytes| modules("m.wasm", bytes);
     let config_maps = Api::<ConfigMap>::namespaced(cluster.client.clone(), "default");
     config_maps.create(&PostParams::default(), &modules(bytes("prefer"))).await.unwrap();
     let spec = json!({"module": "configmap:default/modules/m.wasm"});

@@ -10,7 +10,7 @@ use super::Intake;
 
 impl Intake {
     /// Decodes what either chain declares from now on: decisions with the earlier one may be in flight.
-    /// Returns the kinds of which objects lack facts.
+    /// Returns the kinds whose objects lack facts.
     pub(crate) fn declare(&self, earlier: &Chain, next: &Chain) -> Vec<Kind> {
         let (store, known) = (&self.inner.store, self.declared());
         let mut declared = earlier.declared();

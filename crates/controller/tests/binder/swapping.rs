@@ -56,7 +56,7 @@ async fn a_swap_wakes_every_claim_that_waits() {
     .await;
 }
 
-/// Swaps, and delivers lists of the kinds of which objects may lack facts.
+/// Swaps the policies, and delivers new lists of the kinds whose objects may lack facts.
 async fn swap(binder: &Arc<Binder<Double>>, double: &Double, chain: Chain) {
     let swap = {
         let binder = Arc::clone(binder);
