@@ -49,7 +49,7 @@ use self::eligibility::Eligibility;
 use self::health::{ReplicaHealth, Startup};
 use self::leader::{Leadership, LeaseArguments};
 use self::mode::ModeArgument;
-use self::policy_objects::{CatchUp, ConfiguredObjects, PolicyObjectsArgument};
+use self::policy_objects::{CatchUp, ConfiguredObjects, PolicyObjectsArgument, Readiness};
 use self::recycler::RecyclerArguments;
 use self::start::Started;
 use self::tasks::Tasks;
@@ -194,7 +194,8 @@ async fn run_replica(
     let (events, event_worker) = Events::with_refresh(client.clone(), refresh);
     let replica = Replica::new(arguments, client, events, components)?;
     let admission_metrics = AdmissionMetrics::default();
-    startup.finish(replica.health_router(&admission_metrics, &statistics));
+    let readiness = objects.as_ref().map(ConfiguredObjects::readiness).unwrap_or_default();
+    startup.finish(replica.health_router(readiness, &admission_metrics, &statistics));
 
     let clock = tasks.start("the watch of the clock", replica.clock.clone().run());
     let event_worker = tasks.start("the writer of events", event_worker.run());
@@ -289,12 +290,18 @@ impl Replica {
     }
 
     /// Answers `/livez`, `/readyz` and `/metrics`.
-    fn health_router(&self, admission: &AdmissionMetrics, webhook: &WebhookStatistics) -> Router {
+    fn health_router(
+        &self,
+        objects: Readiness,
+        admission: &AdmissionMetrics,
+        webhook: &WebhookStatistics,
+    ) -> Router {
         let health = ReplicaHealth {
             binder: Arc::clone(&self.binder),
             events: self.events.clone(),
             leads: Arc::clone(&self.leads),
             eligibility: self.eligibility.clone(),
+            objects,
         };
         let mut registry = metrics::registry(&health, admission, webhook, &self.clock);
         self.client.register(&mut registry);

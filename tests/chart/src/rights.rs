@@ -19,11 +19,12 @@ pub struct Right {
     pub verb: String,
 }
 
-/// The rights that the roles of a release grant.
+/// The rights that the roles of a release grant to Bindery's account. Roles that are aggregated are for users.
 pub fn granted(objects: &Objects) -> BTreeSet<Right> {
     let mut rights = BTreeSet::new();
     for (role, binding) in [("ClusterRole", "ClusterRoleBinding"), ("Role", "RoleBinding")] {
-        for role in objects.of(role) {
+        let is_aggregated = |role: &Value| role["metadata"]["labels"].to_string().contains("aggregate-to-");
+        for role in objects.of(role).filter(|role| !is_aggregated(role)) {
             let name = role["metadata"]["name"].as_str().expect("manifests have the form of their kind");
             let binding =
                 objects.get(&format!("{binding}/{name}")).unwrap_or_else(|| panic!("{name} is not bound"));

@@ -15,6 +15,7 @@ use prometheus_client::registry::Registry;
 use tower::ServiceExt as _;
 
 use super::eligibility::Eligibility;
+use super::policy_objects::Readiness;
 
 /// Health during the start, which may take long: the replica is alive, and `/readyz` names what the start
 /// waits for. After the start the replica's own router answers.
@@ -65,6 +66,8 @@ pub(super) struct ReplicaHealth {
     pub(super) leads: Arc<AtomicBool>,
     /// `None` in mode observe, where no replica leads.
     pub(super) eligibility: Option<Arc<Eligibility>>,
+    /// Policies and engines that are cluster objects.
+    pub(super) objects: Readiness,
 }
 
 impl ReplicaHealth {

@@ -17,6 +17,7 @@ use bindery_controller::Binder;
 use bindery_kube::{ApiClient, ApiPort, PolicyObjects, PolicyWatches};
 use bindery_policy::ObjectStatus;
 use bindery_webhook::PolicyReviewer;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
@@ -53,7 +54,11 @@ pub(super) struct ConfiguredObjects {
     /// The last write of each status.
     written: BTreeMap<ObjectName, WrittenStatus>,
     in_effect: watch::Sender<Generations>,
+    readiness: Readiness,
 }
+
+/// Whether the newest generation of each object is in use, for metrics.
+pub(super) type Readiness = Arc<Mutex<BTreeMap<ObjectName, bool>>>;
 
 impl ConfiguredObjects {
     /// The objects of a cluster, not loaded yet, and their watches.
@@ -63,10 +68,10 @@ impl ConfiguredObjects {
         base: Components,
     ) -> Result<(Self, PolicyWatches)> {
         let (objects, watches) = PolicyObjects::new(client);
-        let (loaded, written, in_effect) = Default::default();
+        let (loaded, written, in_effect, readiness) = Default::default();
         let (hosts, mode) =
             (Hosts::new(arguments.engine.cache(), arguments.policies.shipped())?, arguments.mode);
-        Ok((Self { objects, hosts, base, mode, loaded, written, in_effect }, watches))
+        Ok((Self { objects, hosts, base, mode, loaded, written, in_effect, readiness }, watches))
     }
 
     /// Reviews objects as they are applied.
@@ -86,8 +91,13 @@ impl ConfiguredObjects {
             self.objects.changed().await;
         }
         self.reload(false).await;
-        self.in_effect.send_replace(self.generations());
+        self.publish();
         self.components()
+    }
+
+    /// Whether each object is ready, for as long as the objects are loaded.
+    pub(super) fn readiness(&self) -> Readiness {
+        Arc::clone(&self.readiness)
     }
 
     /// Tells a new leader which generations are in effect.
@@ -107,7 +117,7 @@ impl ConfiguredObjects {
             if self.reload(is_tick).await {
                 self.swap(&binder).await;
             }
-            self.in_effect.send_replace(self.generations());
+            self.publish();
             self.write_status(&binder, &leads, is_tick).await;
         }
     }
@@ -129,6 +139,13 @@ impl ConfiguredObjects {
             }
             self.reload(false).await;
         }
+    }
+
+    /// Tells new leaders and metrics what is loaded.
+    fn publish(&self) {
+        self.in_effect.send_replace(self.generations());
+        let ready = |(name, loaded): (&ObjectName, _)| (name.clone(), self.is_ready(name, loaded));
+        *self.readiness.lock() = self.loaded.iter().map(ready).collect();
     }
 
     /// The generations that are loaded.

@@ -4,6 +4,7 @@
 
 mod account;
 mod api_server;
+mod authors;
 mod guides;
 mod kinds;
 mod objects;

@@ -11,7 +11,7 @@ use prometheus_client::metrics::MetricType;
 use super::family;
 use crate::serve::health::ReplicaHealth;
 
-/// Metrics of each policy; none where no policy is loaded.
+/// Metrics of each policy, and of each cluster object; none where there is none.
 #[derive(Debug)]
 pub(super) struct Policies(pub(super) ReplicaHealth);
 
@@ -45,6 +45,10 @@ const SINGLES: [Single; 6] = [
 
 impl Collector for Policies {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let help = "Whether the newest generation of an engine or policy is in use";
+        let objects = self.0.objects.lock().clone();
+        let samples = objects.iter().map(|((kind, name), ready)| ([kind, name], u64::from(*ready)));
+        family(&mut encoder, "policy_object_ready", help, MetricType::Gauge, ["kind", "name"], samples)?;
         let policies = self.0.binder.policies();
         let policies: Vec<_> = policies.activities().collect();
         if policies.is_empty() {

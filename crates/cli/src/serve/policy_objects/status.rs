@@ -52,6 +52,11 @@ impl ConfiguredObjects {
         status
     }
 
+    /// Whether the newest generation of an object is in use.
+    pub(super) fn is_ready(&self, name: &ObjectName, loaded: &LoadedObject) -> bool {
+        self.ready(name, loaded).status == "True"
+    }
+
     fn ready(&self, name: &ObjectName, loaded: &LoadedObject) -> Told {
         let told = |status, reason, message| Told { kind: "Ready", status, reason, message };
         if loaded.is_off() {
