@@ -16,6 +16,8 @@
 //! a replay differs, and 2 when the input or the environment cannot be used; then one sentence says why, and
 //! no file is left behind.
 
+mod cluster;
+mod compile;
 mod completion;
 mod engine;
 #[cfg(feature = "playground")]
@@ -69,6 +71,8 @@ enum Command {
     Steer(steer::Arguments),
     Replay(replay::Arguments),
     Completion(completion::Arguments),
+    #[command(hide = true)]
+    Compile(compile::Arguments),
     #[cfg(feature = "playground")]
     Playground(playground::Arguments),
     #[cfg(feature = "playground")]
@@ -117,6 +121,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Steer(arguments) => steer::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Completion(arguments) => completion::run(&arguments),
+        Command::Compile(arguments) => compile::run(&arguments),
         #[cfg(feature = "playground")]
         Command::Playground(arguments) => playground::run(&arguments),
         #[cfg(feature = "playground")]

@@ -15,7 +15,7 @@ use bindery_policy::{
     ReclaimPolicy, ReclaimRule, check_settings,
 };
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::engine::CacheArgument;
 use crate::manifest::{self, Manifest};
@@ -180,11 +180,14 @@ impl Document {
     /// Checks its settings. The inner error is a sentence about them; the outer one says that the module
     /// failed.
     pub(crate) fn check_settings(&self, module: &ComponentPolicy) -> Result<Result<(), String>, PolicyFault> {
-        let settings = match self {
+        check_settings(module.metadata(), self.settings(), |settings| module.check(settings))
+    }
+
+    pub(crate) fn settings(&self) -> &Map<String, Value> {
+        match self {
             Self::Match(document) => &document.spec.settings,
             Self::Reclaim(document) => &document.spec.settings,
-        };
-        check_settings(module.metadata(), settings, |settings| module.check(settings))
+        }
     }
 
     /// The policy, or what holds all that it matches where its module could not be loaded.

@@ -4,11 +4,13 @@ mod bench;
 #[cfg(feature = "authoring")]
 mod build;
 mod cases;
+mod history;
 mod inspect;
-mod judge;
+pub(crate) mod judge;
 pub(crate) mod module;
 #[cfg(feature = "authoring")]
 mod new;
+pub(crate) mod questions;
 mod shown;
 mod test;
 #[cfg(test)]
@@ -19,7 +21,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Subcommand;
 
-/// Write, test, measure and inspect policies, without a cluster.
+/// Write, test, measure and inspect policies, without a cluster; take back those of a cluster.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -34,8 +36,10 @@ enum Command {
     #[cfg(feature = "authoring")]
     Build(build::Arguments),
     Bench(bench::Arguments),
+    History(history::HistoryArguments),
     Inspect(inspect::Arguments),
     Test(test::Arguments),
+    Undo(history::UndoArguments),
 }
 
 /// Runs `bindery policy`.
@@ -46,7 +50,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         #[cfg(feature = "authoring")]
         Command::Build(arguments) => build::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
+        Command::History(arguments) => history::print(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),
         Command::Test(arguments) => test::run(arguments),
+        Command::Undo(arguments) => history::undo(arguments),
     }
 }

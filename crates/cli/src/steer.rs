@@ -12,8 +12,9 @@ use bindery_core::{Claim, ClaimKey, Lookup, Source, Text};
 use serde::Serialize;
 use serde_json::Value;
 
-use self::cluster::{Cluster, ClusterArguments, Mark};
+use self::cluster::{Cluster, Mark};
 pub(crate) use self::progress::{Progress, Reserved};
+use crate::cluster::ClusterArguments;
 use crate::output::{self, Format};
 
 /// How often a claim is tried whose objects change meanwhile.

@@ -5,9 +5,6 @@
 
 #[path = "../../../tests/faulty.rs"]
 mod faulty;
-#[allow(dead_code, reason = "tests of the host change more of it")]
-#[path = "../../host/tests/hostile_matchers/module.rs"]
-mod module;
 mod playground {
     pub(crate) mod running;
 }
@@ -15,6 +12,7 @@ mod support;
 
 use std::io::{BufRead as _, BufReader};
 
+use bindery_kit::module::Module;
 use playground::running::Playground;
 use rustix::process::Signal;
 use serde_json::{Deserializer, Value, json};
@@ -102,7 +100,7 @@ fn an_engine_that_reaches_no_decision_makes_no_plan() {
 #[test]
 fn a_policy_that_cannot_check_its_settings_holds_its_claims_and_no_start() {
     let home = Home::new();
-    home.file("p.wasm", module::Module::default().component());
+    home.file("p.wasm", Module::default().component());
     // More than the memory of the module.
     let settings = json!({"text": "x".repeat(1 << 17)});
     let document = json!({

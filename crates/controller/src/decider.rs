@@ -105,7 +105,7 @@ impl<P: Port> Decider<P> {
         request: &Request,
         reads: Reads,
     ) -> Result<(Decision, EngineRun), EngineFault> {
-        let (mut live, mut rounds) = (LiveReads::default(), Rounds::default());
+        let (mut live, mut rounds) = (LiveReads::default(), Rounds::of(request));
         let policies = self.policies.get();
         let mut live_reads = 0;
         while live_reads <= LIVE_READS_MAX {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Claim, Progress, Timestamp, Volume};
+use crate::{Claim, Progress, Text, Timestamp, Volume};
 
 /// A request for a decision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,6 +13,21 @@ pub struct Request {
     pub now: Timestamp,
     /// What is to be decided.
     pub subject: Subject,
+}
+
+impl Subject {
+    /// The namespace of the claim that is decided, or of the claim that a volume names; `None` for reviews,
+    /// and for volumes without a claim.
+    pub fn synced_namespace(&self) -> Option<Text> {
+        let of_volume = |volume: &Volume| Some(volume.claim_ref.as_ref()?.namespace.clone());
+        match self {
+            Self::SyncClaim(claim) => Some(claim.key.namespace.clone()),
+            Self::SyncClaimOperation(progress) => Some(progress.object.key.namespace.clone()),
+            Self::SyncVolume(volume) => of_volume(volume),
+            Self::SyncVolumeOperation(progress) => of_volume(&progress.object),
+            Self::ReviewClaim { .. } | Self::ReviewVolume { .. } => None,
+        }
+    }
 }
 
 /// What is to be decided, with the object as the host knows it (overlay over watch cache).

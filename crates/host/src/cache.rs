@@ -69,6 +69,11 @@ impl Cache {
         Ok(Self { folder, path: path.to_owned(), us, fingerprint })
     }
 
+    /// Whether there is an artefact of the component with this digest.
+    pub(crate) fn has(&self, digest: &[u8]) -> bool {
+        rustix::fs::statat(&self.folder, self.name(digest), AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
     /// The component of these bytes, compiled before or now.
     ///
     /// # Errors

@@ -147,6 +147,13 @@ impl Runtime {
     }
 }
 
+impl Runtime {
+    /// Whether the cache has these bytes compiled.
+    fn has_compiled(&self, bytes: &[u8]) -> bool {
+        self.cache.as_ref().is_some_and(|cache| cache.has(&Sha256::digest(bytes)))
+    }
+}
+
 impl Host {
     /// Sets up a host.
     ///
@@ -173,6 +180,20 @@ impl Host {
             limits: Arc::new(limits),
             digest,
         })
+    }
+
+    /// Whether the cache has these bytes compiled, so that loading them takes milliseconds.
+    pub fn has_compiled(&self, bytes: &[u8]) -> bool {
+        self.runtime.has_compiled(bytes)
+    }
+
+    /// Compiles the bytes of a component, so that the cache has them.
+    ///
+    /// # Errors
+    ///
+    /// They are no component, or do not compile.
+    pub fn compile(&self, bytes: &[u8]) -> Result<(), LoadError> {
+        self.runtime.compile(bytes, COMPONENT_BYTES_MAX).map(drop)
     }
 
     /// Loads an engine from a file, as [`Host::load`].

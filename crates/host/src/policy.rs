@@ -122,6 +122,20 @@ impl PolicyHost {
         Ok(Self { runtime: Runtime::new(options, &settings::POLICY)? })
     }
 
+    /// Whether the cache has these bytes compiled, so that loading them takes milliseconds.
+    pub fn has_compiled(&self, bytes: &[u8]) -> bool {
+        self.runtime.has_compiled(bytes)
+    }
+
+    /// Compiles the bytes of a component, so that the cache has them.
+    ///
+    /// # Errors
+    ///
+    /// They are no component, or do not compile.
+    pub fn compile(&self, bytes: &[u8]) -> Result<(), LoadError> {
+        self.runtime.compile(bytes, Self::COMPONENT_BYTES_MAX).map(drop)
+    }
+
     /// Loads a policy from a file. Compiling one that contains an interpreter, where it is not in the cache,
     /// takes seconds.
     ///

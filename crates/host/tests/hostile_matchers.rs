@@ -3,19 +3,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "hostile_matchers/module.rs"]
-mod module;
-
 use std::path::Path;
 use std::time::Duration;
 
 use bindery_core::{Quantity, Text};
 use bindery_host::{ComponentMatcher, Limits, LoadError, Options, PolicyHost, Stats};
-use bindery_policy::{Candidates, ClaimView, Matcher, Narrowing, PolicyFault, Verdicts};
-use module::{
+use bindery_kit::module::{
     AMONG_LENGTH, COLUMNS_LENGTH, FACTS_LENGTH, Module, NAME_LENGTH, REASONS_LENGTH, SCHEMA_LENGTH, SCORES,
     SPREADS,
 };
+use bindery_policy::{Candidates, ClaimView, Matcher, Narrowing, PolicyFault, Verdicts};
 
 /// More rows than one call has.
 const ROWS: usize = 1_300;

@@ -10,12 +10,16 @@ use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
+use tower::ServiceBuilder;
+use tower::timeout::TimeoutLayer;
+use tower_http::timeout::ResponseBodyTimeoutLayer;
 
 use crate::credentials::{Credentials, CredentialsError, kubeconfig};
 use crate::encoding::Object;
 use crate::limit::{Limit, Permit, Pressure};
 use crate::metrics::RequestMetrics;
 use crate::rest::{self, Fault};
+use crate::watch::WatchLimits;
 
 /// A client of one API server that limits its own load on it. Cheap to clone.
 ///
@@ -159,14 +163,19 @@ impl ApiClient {
         self.credentials.send(request).await
     }
 
-    /// The same client for kube-runtime, without limit and pauses.
+    /// The same client for kube-runtime, without limit and pauses. A watch ends if nothing comes for
+    /// [`WatchLimits::silence`], so kube-runtime opens another one: a connection may die without a word.
     pub(crate) fn kube(&self) -> kube::Client {
         let credentials = Arc::clone(&self.credentials);
         let service = tower::service_fn(move |request| {
             let credentials = Arc::clone(&credentials);
             async move { credentials.send(request).await }
         });
-        kube::Client::new(service, "default")
+        let limits = WatchLimits::default();
+        let within = ServiceBuilder::new()
+            .layer(TimeoutLayer::new(limits.answer))
+            .layer(ResponseBodyTimeoutLayer::new(limits.silence));
+        kube::Client::new(within.service(service), "default")
     }
 
     pub(crate) fn pressure(&self) -> Pressure {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use bindery_core::{EventType, Timestamp};
 use futures::stream::{BoxStream, select_all};
 use futures::{FutureExt as _, StreamExt as _};
 use http::Method;
@@ -22,6 +23,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::client::ApiClient;
+use crate::events::body;
 use crate::read::{self, ReadError};
 use crate::rest;
 
@@ -32,8 +34,6 @@ const KINDS: [(&str, &str); 3] =
     [("Engine", "engines"), ("MatchPolicy", "matchpolicies"), ("ReclaimPolicy", "reclaimpolicies")];
 /// How long a write of status may take.
 const STATUS_MAX: Duration = Duration::from_secs(10);
-/// The field manager of status.
-const FIELD_MANAGER: &str = "bindery";
 
 /// A key of the binary data of a ConfigMap.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -147,6 +147,17 @@ impl PolicyObjects {
         Ok(all)
     }
 
+    /// Applies a merge patch (RFC 7386) to an object, and returns the object.
+    ///
+    /// # Errors
+    ///
+    /// It could not be patched.
+    pub async fn patch(&self, kind: &str, name: &str, patch: &Value) -> Result<Value, ReadError> {
+        let resource = self.resource(kind).map_err(ReadError::Absent)?;
+        let collection = format!("/apis/{}/{}", resource.api_version, resource.plural);
+        read::merge(&self.client, &collection, name, patch).await
+    }
+
     /// Watches these ConfigMaps from now on, and no others.
     pub fn follow(&self, wanted: &BTreeSet<(String, String)>) {
         let mut watched = self.config_maps.lock();
@@ -211,7 +222,51 @@ impl PolicyObjects {
         (bytes, object["metadata"]["resourceVersion"].as_str().map(str::to_owned))
     }
 
-    /// Writes the status of an object, unless it is another one by now.
+    /// Creates an event of an object, in the namespace `default`.
+    ///
+    /// # Errors
+    ///
+    /// The API server refused it, or did not answer.
+    pub async fn record(
+        &self,
+        (kind, name, uid): (&str, &str, &str),
+        event_type: EventType,
+        texts: (&str, &str),
+        now: Timestamp,
+    ) -> Result<(), String> {
+        let involved = json!({
+            "apiVersion": self.resource(kind)?.api_version,
+            "kind": kind,
+            "name": name,
+            "uid": uid,
+        });
+        let metadata = json!({"generateName": format!("{name}."), "namespace": "default"});
+        let event = body(metadata, involved, event_type, texts, now);
+        let path = "/api/v1/namespaces/default/events";
+        let created = rest::json(&self.client, Method::POST, path, Some(&event)).await;
+        created.map(drop).map_err(|fault| fault.to_string())
+    }
+
+    fn resource(&self, kind: &str) -> Result<&ApiResource, String> {
+        let kind = self.kinds.iter().find(|known| known.resource.kind == kind);
+        kind.map(|kind| &kind.resource).ok_or_else(|| "there is no such kind".to_owned())
+    }
+
+    /// Applies a merge patch (RFC 7386) to the status of an object.
+    ///
+    /// # Errors
+    ///
+    /// The API server refused it, or did not answer.
+    pub async fn patch_status(&self, kind: &str, name: &str, patch: &Value) -> Result<(), String> {
+        let api = Api::<DynamicObject>::all_with(self.client.kube(), self.resource(kind)?);
+        let parameters = PatchParams::default();
+        let patched = timeout(STATUS_MAX, api.patch_status(name, &parameters, &Patch::Merge(patch))).await;
+        let patched = patched.map_err(|_| format!("no answer within {STATUS_MAX:?}"))?;
+        patched.map(drop).map_err(|error| error.to_string())
+    }
+
+    /// Writes the part of an object's status that belongs to a field manager, unless it is another object by
+    /// now.
     ///
     /// # Errors
     ///
@@ -221,12 +276,10 @@ impl PolicyObjects {
         kind: &str,
         name: &str,
         uid: &str,
+        manager: &str,
         status: &Value,
     ) -> Result<(), String> {
-        let Some(kind) = self.kinds.iter().find(|known| known.resource.kind == kind) else {
-            return Err(format!("there is no kind {kind}"));
-        };
-        let resource = &kind.resource;
+        let resource = self.resource(kind)?;
         let object = json!({
             "apiVersion": resource.api_version,
             "kind": resource.kind,
@@ -234,7 +287,7 @@ impl PolicyObjects {
             "status": status,
         });
         let api = Api::<DynamicObject>::all_with(self.client.kube(), resource);
-        let parameters = PatchParams::apply(FIELD_MANAGER).force();
+        let parameters = PatchParams::apply(manager).force();
         let patch = Patch::Apply(&object);
         match timeout(STATUS_MAX, api.patch_status(name, &parameters, &patch)).await {
             Ok(written) => written.map(drop).map_err(|error| error.to_string()),
@@ -266,5 +319,57 @@ impl PolicyWatches {
             *kind.fault.lock() = fault;
             objects.changed.notify_one();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use bytes::Bytes;
+    use futures::stream::{self, BoxStream};
+    use http::{Request, Response};
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+    use kube::client::Body;
+
+    use super::*;
+
+    type Sent = StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
+
+    /// An API server without objects, whose first watch of each kind dies without a word. Later ones tell of
+    /// an engine.
+    async fn answer(watches: Arc<AtomicUsize>, request: Request<Body>) -> Result<Response<Sent>, Infallible> {
+        let metadata = json!({"name": "e", "uid": "u", "resourceVersion": "2"});
+        let engine =
+            json!({"apiVersion": "policy.bindery.dev/v1alpha1", "kind": "Engine", "metadata": metadata});
+        let list =
+            json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []});
+        let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        let text = match is_watch {
+            false => list.to_string(),
+            true if watches.fetch_add(1, Ordering::Relaxed) < KINDS.len() => String::new(),
+            true => format!("{}\n", json!({"type": "ADDED", "object": engine})),
+        };
+        let sent = stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from(text)))]);
+        let stream = match is_watch {
+            false => sent.boxed(),
+            true => sent.chain(stream::pending()).boxed(),
+        };
+        Ok(Response::new(StreamBody::new(stream)))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_dies_without_a_word_is_opened_again() {
+        let watches = Arc::<AtomicUsize>::default();
+        let service = tower::service_fn(move |request| answer(Arc::clone(&watches), request));
+        let client = ApiClient::from(kube::Client::new(service, "default"));
+        let (objects, watching) = PolicyObjects::new(&client);
+        let watching = tokio::spawn(watching.run());
+        while objects.all().is_empty() {
+            objects.changed().await;
+        }
+        watching.abort();
     }
 }

@@ -8,7 +8,7 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use crate::kept::Verdict;
 use crate::metadata::REASONS_MAX;
-use crate::{Chain, Judged, Kept, Metadata, PolicyFault, Wish};
+use crate::{Chain, Judged, Kept, Metadata, PolicyFault, Probation, Wish};
 
 /// Upper bounds of the buckets in seconds: a matcher in Rust takes some tens of microseconds, one that
 /// contains an interpreter some milliseconds, and a call of a component ends after 250 ms of
@@ -31,6 +31,8 @@ pub struct PolicyMetrics {
     /// Rows that it has rejected, or volumes whose reclaim policy it overrides, by the reason's place.
     rejected: Vec<Counter>,
     faults: [Counter; FaultCause::ALL.len()],
+    /// The first calls of its module.
+    pub probation: Probation,
 }
 
 /// A policy with what it has done, for metrics.
@@ -71,6 +73,7 @@ impl Default for PolicyMetrics {
             unscored: Counter::default(),
             rejected: std::iter::repeat_with(Counter::default).take(REASONS_MAX).collect(),
             faults: Default::default(),
+            probation: Probation::default(),
         }
     }
 }
@@ -90,6 +93,11 @@ impl PolicyMetrics {
     /// How often it was asked and answered.
     pub fn calls(&self) -> u64 {
         self.calls.get()
+    }
+
+    /// Counts on from what an earlier generation with the same module has done; its first calls count anew.
+    pub fn continue_from(&mut self, earlier: &Self) {
+        *self = Self { probation: self.probation.clone(), ..earlier.clone() };
     }
 
     pub(crate) fn took(&self, time: Duration) {
@@ -116,6 +124,15 @@ impl PolicyMetrics {
 
     pub(crate) fn failed(&self, fault: &PolicyFault) {
         self.faults[fault.cause() as usize].inc();
+    }
+
+    /// Counts a call among the first ones, if it was made for a sync.
+    pub(crate) fn on_probation<T>(&self, namespace: Option<&Text>, answer: &Result<T, PolicyFault>) {
+        if let Some(namespace) = namespace
+            && answer.as_ref().err().is_none_or(PolicyFault::is_of_module)
+        {
+            self.probation.record(namespace, answer.is_err());
+        }
     }
 }
 

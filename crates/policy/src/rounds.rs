@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bindery_core::{Stop, Text, VolumeRow};
+use bindery_core::{Request, Stop, Text, VolumeRow};
 use rustc_hash::FxBuildHasher;
 
 use crate::chain::{Applied, Asked};
@@ -30,6 +30,8 @@ pub(crate) const TIME_MAX: Duration = Duration::from_secs(2);
 /// What matchers have been asked for one decision, which is tried again after each round.
 #[derive(Default)]
 pub struct Rounds {
+    /// The namespace of a sync, whose calls count for the probation of policies.
+    synced_namespace: Option<Text>,
     /// The policies that have failed, by their place in the chain.
     pub(crate) failed: BTreeMap<usize, PolicyFault>,
     work: Vec<Work>,
@@ -109,6 +111,11 @@ impl Batch {
 }
 
 impl Rounds {
+    /// Nothing was asked yet for this request.
+    pub fn of(request: &Request) -> Self {
+        Self { synced_namespace: request.subject.synced_namespace(), ..Self::default() }
+    }
+
     /// The policies that have failed in this decision, by their place in the chain.
     pub fn failed(&self) -> &BTreeMap<usize, PolicyFault> {
         &self.failed
@@ -151,7 +158,9 @@ impl Rounds {
     /// The claim waits: too many volumes would have to be judged, or the calls have taken too long.
     pub fn perform(&mut self, chain: &Chain, kept: &Kept) -> Result<(), Waits> {
         if let Some(work) = self.reclaim_work.take() {
-            let answer = chain.reclaimers()[work.place].ask(&work.shown);
+            let rule = &chain.reclaimers()[work.place];
+            let answer = rule.ask(&work.shown);
+            rule.metrics.on_probation(self.synced_namespace.as_ref(), &answer);
             self.reclaimed.push((work, answer));
         }
         let works = std::mem::take(&mut self.work);
@@ -171,6 +180,7 @@ impl Rounds {
                 let begun = (chain.clock)();
                 let answer = policy.ask(&work.context, call.as_ref());
                 *self.took.entry(work.place).or_default() += (chain.clock)().duration_since(begun);
+                policy.metrics.on_probation(self.synced_namespace.as_ref(), &answer);
                 match answer {
                     Ok(verdicts) => kept.added(work.place, &work.context, verdicts),
                     Err(fault) => {

@@ -16,7 +16,7 @@ pub struct ObjectStatus {
     /// SHA-256 of the module in use, as `sha256:HEX`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<Text>,
-    /// `Ready`, `SettingsValid` and `Effective`.
+    /// `Ready`, `Compiling`, `SettingsValid` and `Effective`.
     #[cfg_attr(feature = "schema", schemars(extend(
         "x-kubernetes-list-type" = "map",
         "x-kubernetes-list-map-keys" = ["type"],
@@ -25,6 +25,12 @@ pub struct ObjectStatus {
     /// The last generation that was ready. It stays in use while a later one is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_good: Option<LastGood>,
+    /// Generations that were ready before the last good one, the newest first; at most 4, and 256 KiB.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<LastGood>,
+    /// The generation that was taken back because its first calls failed; the last good one replaces it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rolled_back: Option<RolledBack>,
     /// Calls of the module by the leader since it started.
     pub calls: u64,
     /// Calls that gave no answer.
@@ -32,6 +38,45 @@ pub struct ObjectStatus {
     /// Volumes that it rejected, by reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub rejections: BTreeMap<Text, u64>,
+    /// The replicas that have loaded something else than the leader.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(extend(
+        "x-kubernetes-list-type" = "map",
+        "x-kubernetes-list-map-keys" = ["name"],
+    )))]
+    pub replicas: Vec<ReplicaStatus>,
+}
+
+impl ObjectStatus {
+    /// The condition of that type.
+    pub fn condition(&self, kind: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|condition| *condition.kind == *kind)
+    }
+}
+
+/// What a replica has loaded that differs from the leader.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ReplicaStatus {
+    /// Its name, as in the Lease.
+    pub name: Text,
+    /// `metadata.generation` that the entry is about.
+    pub observed_generation: i64,
+    /// SHA-256 of the module in use, as `sha256:HEX`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<Text>,
+    /// The status of its condition `Ready`.
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = ["True", "False", "Unknown"])))]
+    pub ready: Text,
+    /// The reason of its condition `Ready`.
+    pub reason: Text,
+    /// A sentence for people.
+    pub message: Text,
+    /// When the replica wrote or renewed the entry, by RFC 3339. It renews it every 5 minutes; the leader
+    /// removes it after 15.
+    #[cfg_attr(feature = "schema", schemars(extend("format" = "date-time")))]
+    pub renew_time: Text,
 }
 
 /// The last generation that was ready.
@@ -45,6 +90,17 @@ pub struct LastGood {
     pub digest: Text,
     /// Its `spec`.
     pub spec: serde_json::Map<String, serde_json::Value>,
+}
+
+/// A generation that was taken back.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct RolledBack {
+    /// Its `metadata.generation`.
+    pub generation: i64,
+    /// SHA-256 of its module, as `sha256:HEX`.
+    pub digest: Text,
 }
 
 /// `metav1.Condition`.

@@ -9,6 +9,7 @@
 //! - `upstream` (feature `api`) makes an engine in own mode see claims as upstream's binder does.
 //! - [`write_volume`] and [`write_claim`] change an object as the API server does.
 //! - `Authority` (feature `certificates`) signs certificates of servers and clients.
+//! - `module` (feature `modules`) makes matchers in WebAssembly, also broken ones.
 //! - `policy` (feature `policy`) makes a policy of a native matcher, and `reclaim_rule` a rule of a native
 //!   reclaimer; the kit has several of both.
 //! - `poll` (feature `waiting`) waits for state that no event reports.
@@ -28,6 +29,8 @@ mod logged;
 #[cfg(feature = "policy")]
 mod matchers;
 mod memory;
+#[cfg(feature = "modules")]
+pub mod module;
 mod objects;
 mod percentiles;
 mod random;

@@ -204,6 +204,12 @@ impl Planner {
         self.decisions.0.lock().get(key).cloned().unwrap_or_default()
     }
 
+    /// The first object whose last sync failed, and why.
+    pub(crate) fn first_error(&self) -> Option<(Key, String)> {
+        let by_key = self.decisions.0.lock();
+        by_key.iter().find_map(|(key, decided)| Some((key.clone(), decided.error.clone()?)))
+    }
+
     async fn sync(&self, key: &Key) -> Result<()> {
         let before = self.decisions.0.lock().remove(key);
         let Synced { result, operations, .. } = self.binder.sync(key).await;

@@ -1,51 +1,34 @@
 //! Policies and engines that are cluster objects: what each has loaded.
 
+mod hosts;
+mod load;
+mod rollback;
+mod trial;
+
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, anyhow, bail};
-use bindery_core::Engine;
-use bindery_host::{Host, Limits, Options, PolicyHost};
+use anyhow::{Result, bail};
 use bindery_kube::read::ReadError;
 use bindery_kube::{ApiClient, ConfigMapKey, PolicyObjects};
 use bindery_policy::{
-    Chain, ENGINE, EffectMode, EngineDocument, LastGood, MATCH_POLICY, ObjectStatus, Policy, RECLAIM_POLICY,
-    ReclaimRule,
+    Chain, ENGINE, EffectMode, LastGood, MATCH_POLICY, ObjectStatus, ObservedEngine, Policy, RECLAIM_POLICY,
+    ReclaimRule, RolledBack,
 };
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
-use super::{Document, Loaded, parse};
-use crate::engine::CacheArgument;
-use crate::policy::module::{self, CONFIG_MAP, ShippedArgument};
-
-/// What runs the components of objects.
-#[derive(Clone)]
-pub(crate) struct Hosts {
-    engines: Arc<Host>,
-    policies: Arc<PolicyHost>,
-    shipped: ShippedArgument,
-}
-
-impl Hosts {
-    /// Hosts with this cache, and the folder of the policies that ship.
-    pub(crate) fn new(cache: &CacheArgument, shipped: &ShippedArgument) -> Result<Self> {
-        let options = Options { cache: cache.engine_cache.clone(), ..Options::default() };
-        Ok(Self {
-            engines: Arc::new(Host::new(&options)?),
-            policies: Arc::new(module::host(cache)?),
-            shipped: shipped.clone(),
-        })
-    }
-}
+pub(crate) use self::hosts::Hosts;
+use super::{Document, Loaded};
+use crate::compile::ComponentKind;
+use crate::policy::module::{self, CONFIG_MAP};
 
 /// What an object puts into effect.
 #[derive(Clone)]
 pub(crate) enum Effect {
     Match(Policy),
     Reclaim(ReclaimRule),
-    Engine(Arc<dyn Engine>),
+    Engine(Arc<ObservedEngine>),
     None,
 }
 
@@ -59,6 +42,8 @@ pub(crate) struct Fault {
 /// The cause of a [`Fault`]; its name is the reason of the condition `Ready`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
+    /// The module is being read or compiled.
+    Loading,
     /// The object breaks a rule of documents.
     Invalid,
     /// The module could not be read.
@@ -67,15 +52,22 @@ pub(crate) enum Cause {
     ModuleInvalid,
     /// The module does not accept the settings.
     SettingsInvalid,
+    /// The module failed at objects that are made up.
+    TrialFailed,
+    /// The first calls of the module failed.
+    RolledBack,
 }
 
 impl Cause {
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Self::Loading => "Loading",
             Self::Invalid => "Invalid",
             Self::ModuleUnavailable => "ModuleUnavailable",
             Self::ModuleInvalid => "ModuleInvalid",
             Self::SettingsInvalid => "SettingsInvalid",
+            Self::TrialFailed => "TrialFailed",
+            Self::RolledBack => "RolledBack",
         }
     }
 }
@@ -85,77 +77,110 @@ impl Fault {
     pub(crate) fn field(&self) -> &'static str {
         match self.cause {
             Cause::SettingsInvalid => "spec.settings",
-            Cause::ModuleInvalid | Cause::ModuleUnavailable => "spec.module",
+            Cause::ModuleInvalid
+            | Cause::ModuleUnavailable
+            | Cause::TrialFailed
+            | Cause::RolledBack
+            | Cause::Loading => "spec.module",
             Cause::Invalid => "spec",
         }
     }
 }
 
 /// An object with what it has loaded.
+#[derive(Clone)]
 pub(crate) struct LoadedObject {
     /// The object without its status.
     pub(crate) object: Value,
     pub(crate) effect: Effect,
     /// The generation in effect, unless it is off or none was ever ready.
     pub(crate) last_good: Option<LastGood>,
+    /// Generations that were in effect before, the newest first.
+    pub(crate) history: Vec<LastGood>,
+    /// What the newest of them has put into effect, if this process had it.
+    before: Option<Effect>,
+    /// The generation that was taken back, if it is still the newest.
+    pub(crate) rolled_back: Option<RolledBack>,
     pub(crate) fault: Option<Fault>,
     /// The ConfigMaps of its module and of the last good one, and the versions that were read.
     config_maps: Vec<(ConfigMapKey, Option<String>)>,
 }
 
-/// A module before it is compiled.
-enum Module {
-    File(PathBuf),
-    Bytes(Vec<u8>),
-}
-
 impl LoadedObject {
     /// An object that has loaded nothing.
     pub(crate) fn new(object: Value) -> Self {
-        Self { object, effect: Effect::None, last_good: None, fault: None, config_maps: Vec::new() }
+        let (last_good, history, before, rolled_back, fault, config_maps) = Default::default();
+        Self { object, effect: Effect::None, last_good, history, before, rolled_back, fault, config_maps }
+    }
+
+    /// What is in effect while an object is being loaded: what it has loaded earlier, or what holds all that
+    /// it matches.
+    pub(crate) fn awaiting(object: Value, earlier: Option<&Self>) -> Self {
+        let why = "the module is being read or compiled";
+        let fault = Some(Fault { cause: Cause::Loading, why: why.to_owned() });
+        let is_same = |earlier: &&Self| earlier.object["metadata"]["uid"] == object["metadata"]["uid"];
+        match earlier.filter(is_same).cloned() {
+            Some(earlier) if earlier.last_good.is_some() => Self { object, fault, ..earlier },
+            _ => {
+                let effect = held(&object, why);
+                Self { effect, fault, ..Self::new(object) }
+            }
+        }
     }
 
     /// Loads an object. If it fails, the earlier generation stays, or the last good one of the object's
-    /// status is loaded.
+    /// status, `known`, is loaded.
     pub(crate) async fn load(
         object: Value,
         earlier: Option<Self>,
-        last_good: Option<LastGood>,
+        known: &ObjectStatus,
         hosts: &Hosts,
         objects: &PolicyObjects,
     ) -> Self {
         let mut loading = Self::new(object);
         let is_same = |earlier: &Self| earlier.object["metadata"]["uid"] == loading.object["metadata"]["uid"];
         let earlier = earlier.filter(is_same);
+        loading.remember(earlier.as_ref(), known);
         if loading.is_off() {
+            loading.retire(None);
             return loading;
         }
         let object = loading.object.clone();
         let fault = match loading.attempt(&object, hosts, objects).await {
             Ok((effect, digest)) => {
                 loading.effect = effect;
-                if let Some(earlier) = earlier {
-                    loading.count_with(&earlier, &digest);
+                if let Some(earlier) = &earlier {
+                    loading.count_with(earlier, &digest);
                 }
                 let spec = object["spec"].as_object().cloned().unwrap_or_default();
                 let generation = object["metadata"]["generation"].as_i64().unwrap_or_default();
-                loading.last_good = Some(LastGood { generation, digest: digest.into(), spec });
+                loading.retire(Some(LastGood { generation, digest: digest.into(), spec }));
+                loading.before = earlier.and_then(|earlier| match earlier.last_good == loading.last_good {
+                    true => earlier.before,
+                    false => Some(earlier.effect),
+                });
+                if loading.has_failed(known) {
+                    loading.roll_back(hosts, objects).await;
+                } else {
+                    loading.rolled_back = None;
+                }
                 return loading;
             }
             Err(fault) => fault,
         };
         let (kind, name) = object_name(&object);
         tracing::error!(kind, name, error = fault.why, "the object cannot be loaded");
-        match earlier {
-            Some(Self { effect, last_good: Some(last_good), .. }) => {
-                (loading.effect, loading.last_good) = (effect, Some(last_good));
+        match (earlier, loading.last_good.take()) {
+            (Some(Self { effect, last_good: Some(last_good), before, .. }), _) => {
+                (loading.effect, loading.last_good, loading.before) = (effect, Some(last_good), before);
             }
-            _ => {
-                loading.effect = match last_good {
-                    Some(last_good) => loading.restore(last_good, &fault.why, hosts, objects).await,
-                    None => held(&object, &fault.why),
-                };
+            (_, Some(last_good)) => {
+                loading.effect = loading.restore(last_good, &fault.why, hosts, objects).await;
             }
+            (_, None) => loading.effect = held(&object, &fault.why),
+        }
+        if loading.has_failed(known) {
+            loading.roll_back(hosts, objects).await;
         }
         loading.fault = Some(fault);
         loading
@@ -202,10 +227,12 @@ impl LoadedObject {
         self.fault.as_ref().map(|fault| &*fault.why)
     }
 
-    /// Whether its module could not be read, so that another try may succeed although nothing has changed.
+    /// Whether its module could not be read or compiled, so that another try may succeed although nothing has
+    /// changed.
     pub(crate) fn may_be_retried(&self) -> bool {
-        self.fault.as_ref().is_some_and(|fault| fault.cause == Cause::ModuleUnavailable)
-            && self.config_maps.is_empty()
+        let cause = self.fault.as_ref().map(|fault| fault.cause);
+        cause == Some(Cause::Loading)
+            || cause == Some(Cause::ModuleUnavailable) && self.config_maps.is_empty()
     }
 
     /// What tells whether it has another effect than before: object, generation, module, and why a newer one
@@ -222,8 +249,8 @@ impl LoadedObject {
             return;
         }
         match (&mut self.effect, &earlier.effect) {
-            (Effect::Match(policy), Effect::Match(earlier)) => policy.metrics = earlier.metrics.clone(),
-            (Effect::Reclaim(rule), Effect::Reclaim(earlier)) => rule.metrics = earlier.metrics.clone(),
+            (Effect::Match(policy), Effect::Match(earlier)) => policy.metrics.continue_from(&earlier.metrics),
+            (Effect::Reclaim(rule), Effect::Reclaim(earlier)) => rule.metrics.continue_from(&earlier.metrics),
             _ => {}
         }
     }
@@ -239,17 +266,21 @@ impl LoadedObject {
             |error: anyhow::Error| Fault { cause: Cause::ModuleUnavailable, why: format!("{error:#}") };
         let name = object["spec"]["module"].as_str().unwrap_or_default();
         let module = self.module(name, hosts, objects).await.map_err(unavailable)?;
+        let kind = if object["kind"] == ENGINE { ComponentKind::Engine } else { ComponentKind::Policy };
+        let compiled = hosts.compile(kind, &module).await;
+        compiled.map_err(|error| Fault { cause: Cause::ModuleInvalid, why: format!("{error:#}") })?;
         let (object, hosts) = (object.clone(), hosts.clone());
-        let compiled = spawn_blocking(move || compile(&object, module, &hosts)).await;
-        compiled.unwrap_or_else(|panic| Err(Fault { cause: Cause::ModuleInvalid, why: panic.to_string() }))
+        let loaded = spawn_blocking(move || load::load(&object, &module, &hosts)).await;
+        loaded.unwrap_or_else(|panic| Err(Fault { cause: Cause::ModuleInvalid, why: panic.to_string() }))
     }
 
-    async fn module(&mut self, name: &str, hosts: &Hosts, objects: &PolicyObjects) -> Result<Module> {
+    async fn module(&mut self, name: &str, hosts: &Hosts, objects: &PolicyObjects) -> Result<Vec<u8>> {
         let Some(place) = name.strip_prefix(CONFIG_MAP) else {
             if !name.starts_with('/') && !name.contains(':') {
                 bail!("spec.module is {name:?}; a cluster object names a file by its absolute path");
             }
-            return hosts.shipped.path(name, "".as_ref()).map(Module::File);
+            let path = hosts.shipped.path(name, "".as_ref())?;
+            return spawn_blocking(move || module::read(&path)).await?;
         };
         let [namespace, config_map, key] = place.split('/').collect::<Vec<_>>()[..] else {
             bail!("spec.module is {name:?}; give {CONFIG_MAP}NAMESPACE/NAME/KEY");
@@ -258,36 +289,8 @@ impl LoadedObject {
         let at = ConfigMapKey { namespace, name: config_map, key };
         let (read, version) = objects.module(&at).await;
         self.config_maps.push((at, version));
-        read.map(Module::Bytes).map_err(anyhow::Error::msg)
+        read.map_err(anyhow::Error::msg)
     }
-}
-
-/// Compiles the module of an object, and checks its settings.
-fn compile(object: &Value, module: Module, hosts: &Hosts) -> Result<(Effect, String), Fault> {
-    let fault = |cause| move |error: anyhow::Error| Fault { cause, why: format!("{error:#}") };
-    if object["kind"] == ENGINE {
-        parse::<EngineDocument>(object).map_err(fault(Cause::Invalid))?;
-        let limits = Limits::default();
-        let engine = match &module {
-            Module::File(path) => hosts.engines.load_file(path, limits),
-            Module::Bytes(bytes) => hosts.engines.load(bytes, limits),
-        };
-        let engine = engine.map_err(anyhow::Error::from).map_err(fault(Cause::ModuleInvalid))?;
-        let digest = engine.digest().to_owned();
-        return Ok((Effect::Engine(Arc::new(engine)), digest));
-    }
-    let document = Document::of(object).map_err(fault(Cause::Invalid))?;
-    let policy = match &module {
-        Module::File(path) => module::load(&hosts.policies, path, Limits::policy()),
-        Module::Bytes(bytes) => hosts.policies.load(bytes, Limits::policy()).map_err(anyhow::Error::from),
-    };
-    let policy = policy.map_err(fault(Cause::ModuleInvalid))?;
-    let digest = policy.digest().to_owned();
-    let checked = document.check_settings(&policy).context("it did not check its settings");
-    let checked = checked.map_err(fault(Cause::ModuleInvalid))?;
-    checked.map_err(|why| fault(Cause::SettingsInvalid)(anyhow!(why)))?;
-    let loaded = document.load(Ok(policy)).map_err(fault(Cause::ModuleInvalid))?;
-    Ok((Effect::from(loaded), digest))
 }
 
 /// What holds everything that an object matches. A field that this version does not know, or a wrong name,
@@ -348,7 +351,7 @@ pub(crate) async fn of_cluster(client: &ApiClient, hosts: &Hosts) -> Result<Load
         let status: ObjectStatus = serde_json::from_value(status).unwrap_or_default();
         if status.observed_generation.is_some() {
             let name = object_name(&object);
-            let object = LoadedObject::load(object, None, status.last_good, hosts, &objects).await;
+            let object = LoadedObject::load(object, None, &status, hosts, &objects).await;
             loaded.insert(name, object);
         }
     }

@@ -1,7 +1,6 @@
 //! `bindery policy bench`.
 
 mod compare;
-mod questions;
 
 use std::fs;
 use std::io::{self, Write};
@@ -9,12 +8,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use bindery_host::{ComponentPolicy, FUEL_SCHEDULE, Limits, PolicyHost, Stats};
 use serde::{Deserialize, Serialize};
+use serde_json::Map;
 
-use self::questions::Question;
 use super::judge::{ROWS_MAX, Tested};
+use super::questions::{self, Question};
 use super::{cases, module};
 use crate::output::{self, Format};
 
@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let rows = if questions.is_empty() { Rows::Generated } else { Rows::Cases };
     let questions = match rows {
         Rows::Cases => questions,
-        Rows::Generated => vec![questions::generated(Tested::from(&policy))?],
+        Rows::Generated => vec![generated(Tested::from(&policy))?],
     };
     let calls = measure(Tested::from(&policy), &questions, arguments.rounds)?;
     let bytes = fs::metadata(&path).with_context(|| format!("{} cannot be read", path.display()))?.len();
@@ -141,6 +141,15 @@ struct Share {
     used: u64,
     max: u64,
     percent: f64,
+}
+
+/// A question that is made up, without settings.
+fn generated(policy: Tested<'_>) -> Result<Question<'_>> {
+    let settings = Map::new();
+    if let Err(why) = policy.checked(&settings)? {
+        bail!("the policy has no cases, and needs settings ({why}): write a case with settings");
+    }
+    Ok(questions::generated(policy, &settings, true)?)
 }
 
 /// Asks everything, `rounds` times.

@@ -1,5 +1,7 @@
 //! The components of policies.
 
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -54,6 +56,17 @@ impl ModuleArgument {
 pub(crate) fn host(cache: &CacheArgument) -> Result<PolicyHost> {
     let options = Options { cache: cache.engine_cache.clone(), concurrency: CONCURRENCY };
     PolicyHost::new(&options).context("policies cannot be run")
+}
+
+/// Reads a component, at most one byte more than the largest one.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = File::open(path).and_then(|file| match file.metadata()?.is_file() {
+        true => file.take(PolicyHost::COMPONENT_BYTES_MAX as u64 + 1).read_to_end(&mut bytes),
+        false => Err(io::Error::other("it is not a regular file")),
+    });
+    file.with_context(|| format!("{} cannot be read", path.display()))?;
+    Ok(bytes)
 }
 
 /// Loads a policy from a file.

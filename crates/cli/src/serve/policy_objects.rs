@@ -4,6 +4,8 @@
 //! A generation that cannot be loaded leaves the last good one in effect. Where there is none, everything
 //! that the policy matches waits, or is decided without it if its `onFailure` says so.
 
+mod loads;
+mod replicas;
 mod review;
 mod status;
 
@@ -14,14 +16,16 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bindery_controller::Binder;
-use bindery_kube::{ApiClient, ApiPort, PolicyObjects, PolicyWatches};
-use bindery_policy::ObjectStatus;
+use bindery_core::{Engine, EventType, Text};
+use bindery_kube::{ApiClient, ApiPort, PolicyObjects, PolicyWatches, system_clock};
+use bindery_policy::{Condition, ENGINE, ObjectStatus, ObservedEngine};
 use bindery_webhook::PolicyReviewer;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
+use self::loads::Loads;
 use self::review::ObjectReviewer;
 use super::Arguments;
 use super::components::Components;
@@ -30,6 +34,9 @@ use crate::policies::object::{Effect, Hosts, LoadedObject, LoadedObjects, Object
 
 /// How often changes of counters are written to status.
 const STATUS_EVERY: Duration = Duration::from_secs(10);
+
+/// The field manager of what the leader writes.
+const FIELD_MANAGER: &str = "bindery";
 
 /// How often a new leader lists policies until it has loaded them.
 const LIST_EVERY: Duration = Duration::from_secs(2);
@@ -51,10 +58,15 @@ pub(super) struct ConfiguredObjects {
     base: Components,
     mode: ModeArgument,
     loaded: LoadedObjects,
+    loads: Loads,
     /// The last write of each status.
     written: BTreeMap<ObjectName, WrittenStatus>,
     in_effect: watch::Sender<Generations>,
     readiness: Readiness,
+    /// The name of this replica.
+    identity: Text,
+    /// Since when this replica has something else loaded than the leader.
+    differs_since: BTreeMap<ObjectName, Instant>,
 }
 
 /// Whether the newest generation of each object is in use, for metrics.
@@ -68,10 +80,21 @@ impl ConfiguredObjects {
         base: Components,
     ) -> Result<(Self, PolicyWatches)> {
         let (objects, watches) = PolicyObjects::new(client);
-        let (loaded, written, in_effect, readiness) = Default::default();
-        let (hosts, mode) =
-            (Hosts::new(arguments.engine.cache(), arguments.policies.shipped())?, arguments.mode);
-        Ok((Self { objects, hosts, base, mode, loaded, written, in_effect, readiness }, watches))
+        let (loaded, written, in_effect, readiness, differs_since) = Default::default();
+        let configured = Self {
+            objects,
+            hosts: Hosts::new(arguments.engine.cache(), arguments.policies.shipped())?,
+            base,
+            mode: arguments.mode,
+            loaded,
+            loads: Loads::default(),
+            written,
+            in_effect,
+            readiness,
+            identity: arguments.lease.settings().identity.into(),
+            differs_since,
+        };
+        Ok((configured, watches))
     }
 
     /// Reviews objects as they are applied.
@@ -84,13 +107,18 @@ impl ConfiguredObjects {
         })
     }
 
-    /// Waits until all kinds are listed, then loads them. `awaits` is told what is awaited.
+    /// Waits until all kinds are listed, then loads them. `awaits` is told what is awaited. What a policy
+    /// matches that is still being compiled by then is held; an engine is awaited.
     pub(super) async fn first(&mut self, awaits: impl Fn(String)) -> Components {
         while let Some(awaited) = self.objects.awaited() {
             awaits(awaited);
             self.objects.changed().await;
         }
-        self.reload(false).await;
+        awaits("the compilation of engines and policies".to_owned());
+        self.refresh(false);
+        while self.loads.together_until().is_some() || self.loads.has_kind(ENGINE) {
+            self.next_change().await;
+        }
         self.publish();
         self.components()
     }
@@ -109,16 +137,37 @@ impl ConfiguredObjects {
     pub(super) async fn run(mut self, binder: Arc<Binder<ApiPort>>, leads: Arc<AtomicBool>) {
         let mut ticks = interval(STATUS_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut has_changed = false;
         loop {
-            let is_tick = tokio::select! {
-                () = self.objects.changed() => false,
-                _ = ticks.tick() => true,
-            };
-            if self.reload(is_tick).await {
+            let mut is_tick = false;
+            tokio::select! {
+                changed = self.next_change() => has_changed |= changed,
+                _ = ticks.tick() => {
+                    is_tick = true;
+                    has_changed |= self.refresh(true);
+                }
+            }
+            if self.loads.together_until().is_some() {
+                continue;
+            }
+            if has_changed {
                 self.swap(&binder).await;
+                has_changed = false;
             }
             self.publish();
             self.write_status(&binder, &leads, is_tick).await;
+        }
+    }
+
+    /// Waits for a change of an object, or for the end of a load, and takes it over. Returns whether anything
+    /// else is to be in effect. It may be dropped.
+    async fn next_change(&mut self) -> bool {
+        let together_until = self.loads.together_until();
+        tokio::select! {
+            () = self.objects.changed() => self.refresh(false),
+            (name, loaded) = self.loads.next() => self.finish(name, loaded),
+            () = async { sleep_until(together_until.unwrap_or_else(Instant::now)).await },
+                if together_until.is_some() => self.hold_late(),
         }
     }
 
@@ -135,9 +184,11 @@ impl ConfiguredObjects {
                     tracing::info!(policies = digests.0, engine = digests.1, "policies are swapped");
                     return;
                 }
-                () = self.objects.changed() => {}
+                _ = self.next_change() => {}
             }
-            self.reload(false).await;
+            while self.loads.together_until().is_some() {
+                self.next_change().await;
+            }
         }
     }
 
@@ -153,77 +204,132 @@ impl ConfiguredObjects {
         self.loaded.iter().map(|(name, loaded)| (name.clone(), generation(&loaded.object))).collect()
     }
 
-    /// Loads the objects that have changed, and forgets those that are gone; `is_retry`: also those whose
-    /// module could not be read. Returns whether anything else is to be in effect.
-    async fn reload(&mut self, is_retry: bool) -> bool {
+    /// Begins to load the objects that have changed, and forgets those that are gone; `is_retry`: also those
+    /// whose module could not be read. Returns whether anything else is to be in effect.
+    fn refresh(&mut self, is_retry: bool) -> bool {
         let mut names = BTreeSet::new();
-        let mut has_changed = false;
         for (object, status) in self.objects.all() {
             let name = object_name(&object);
             names.insert(name.clone());
-            let earlier = self.loaded.remove(&name);
-            let loaded = match earlier {
-                Some(loaded)
-                    if loaded.is_current(&object, &self.objects)
-                        && !(is_retry && loaded.may_be_retried()) =>
-                {
-                    loaded
-                }
-                earlier => {
-                    let before = earlier.as_ref().map(LoadedObject::identity);
-                    let known: ObjectStatus = serde_json::from_value(status).unwrap_or_default();
-                    let last_good = known.last_good;
-                    let loaded =
-                        LoadedObject::load(object, earlier, last_good, &self.hosts, &self.objects).await;
-                    has_changed |= before.as_ref() != Some(&loaded.identity());
-                    loaded
-                }
+            let earlier = self.loaded.get(&name);
+            let is_current = |loaded: &LoadedObject| {
+                loaded.is_current(&object, &self.objects) && !(is_retry && loaded.may_be_retried())
             };
-            self.loaded.insert(name, loaded);
+            if self.loads.has(&name, &object) {
+                continue;
+            }
+            let known: ObjectStatus = serde_json::from_value(status).unwrap_or_default();
+            let (hosts, objects) = (self.hosts.clone(), Arc::clone(&self.objects));
+            match earlier.filter(|loaded| is_current(loaded)) {
+                Some(loaded) if !loaded.has_failed(&known) => {}
+                Some(loaded) => {
+                    let mut loaded = loaded.clone();
+                    self.loads.begin(name, object, async move {
+                        loaded.roll_back(&hosts, &objects).await;
+                        loaded
+                    });
+                }
+                None => {
+                    let (earlier, of) = (earlier.cloned(), object.clone());
+                    self.loads.begin(name, object, async move {
+                        LoadedObject::load(of, earlier, &known, &hosts, &objects).await
+                    });
+                }
+            }
         }
+        self.loads.retain(&names);
         let known = self.loaded.len();
         self.loaded.retain(|name, _| names.contains(name));
+        self.loaded.len() < known
+    }
+
+    /// Takes over what an object has loaded. Returns whether it has another effect than before.
+    fn finish(&mut self, name: ObjectName, loaded: LoadedObject) -> bool {
+        let identity = loaded.identity();
+        let earlier = self.loaded.insert(name, loaded);
         let config_maps = self.loaded.values().flat_map(LoadedObject::config_maps).collect();
         self.objects.follow(&config_maps);
-        has_changed || self.loaded.len() < known
+        earlier.is_none_or(|earlier| earlier.identity() != identity)
+    }
+
+    /// Holds what objects match whose load takes long, or leaves their last good generations in effect.
+    fn hold_late(&mut self) -> bool {
+        let late = self.loads.late();
+        for (name, object) in &late {
+            let awaiting = LoadedObject::awaiting(object.clone(), self.loaded.get(name));
+            self.loaded.insert(name.clone(), awaiting);
+        }
+        !late.is_empty()
     }
 
     /// What is in effect: files and settings, and the objects over them.
     fn components(&self) -> Components {
         let policies = chain(&self.base.policies, &self.loaded, self.mode != ModeArgument::Steer);
-        let engine = self.engine().map_or(&self.base.engine, |(_, engine)| engine);
-        Components { engine: Arc::clone(engine), policies: Arc::new(policies) }
+        let engine = self.engine().map_or_else(|| Arc::clone(&self.base.engine), |(_, engine)| engine);
+        Components { engine, policies: Arc::new(policies) }
     }
 
     /// The engine that an object has loaded, with the object's name: the first of several.
-    fn engine(&self) -> Option<(&ObjectName, &Arc<dyn bindery_core::Engine>)> {
+    fn engine(&self) -> Option<(&ObjectName, Arc<dyn Engine>)> {
         self.loaded.iter().find_map(|(name, loaded)| match &loaded.effect {
-            Effect::Engine(engine) => Some((name, engine)),
+            Effect::Engine(engine) => Some((name, Arc::<ObservedEngine>::clone(engine) as Arc<dyn Engine>)),
             _ => None,
         })
     }
 
-    async fn write_status(&mut self, binder: &Binder<ApiPort>, leads: &AtomicBool, with_counts: bool) {
+    /// Writes status where it changes. At ticks the leader writes counters too, and other replicas write
+    /// where they differ from the leader.
+    async fn write_status(&mut self, binder: &Binder<ApiPort>, leads: &AtomicBool, is_tick: bool) {
         let policies = binder.policies();
         for (object, status) in self.objects.all() {
             let name = object_name(&object);
-            let Some(loaded) = self.loaded.get(&name).filter(|_| leads.load(Ordering::Relaxed)) else {
-                continue;
-            };
+            let Some(loaded) = self.loaded.get(&name) else { continue };
             let known: ObjectStatus = serde_json::from_value(status).unwrap_or_default();
-            let wanted = self.status(&name, loaded, &known, &policies, with_counts);
+            if !leads.load(Ordering::Relaxed) {
+                if is_tick && self.mode != ModeArgument::Observe {
+                    self.write_entry(&name, &known).await;
+                }
+                continue;
+            }
+            if is_tick {
+                self.remove_entries(&name, &known).await;
+            }
+            let known = ObjectStatus { replicas: Vec::new(), ..known };
+            let wanted = self.status(&name, loaded, &known, is_tick.then_some(&*policies));
             let uid = loaded.object["metadata"]["uid"].as_str().unwrap_or_default();
             let write = WrittenStatus { uid: uid.to_owned(), over: known, status: wanted };
             if write.status == write.over || self.written.get(&name) == Some(&write) {
                 continue;
             }
             let status = serde_json::to_value(&write.status).unwrap_or_default();
-            match self.objects.write_status(&name.0, &name.1, uid, &status).await {
-                Ok(()) => _ = self.written.insert(name, write),
+            match self.objects.write_status(&name.0, &name.1, uid, FIELD_MANAGER, &status).await {
+                Ok(()) => {
+                    self.tell(&name, &write).await;
+                    self.written.insert(name, write);
+                }
                 Err(error) => {
                     tracing::warn!(kind = name.0, name = name.1, error, "the status cannot be written");
                 }
             }
+        }
+    }
+}
+
+impl ConfiguredObjects {
+    /// Tells of a generation that cannot be loaded, or can be again, by an event.
+    async fn tell(&self, (kind, name): &ObjectName, write: &WrittenStatus) {
+        let ready = |status: &ObjectStatus| status.condition("Ready").cloned();
+        let Some(now) = ready(&write.status) else { return };
+        let before = ready(&write.over);
+        let is_same = |before: &Condition| (&before.reason, &before.message) == (&now.reason, &now.message);
+        if before.as_ref().is_some_and(is_same) || (before.is_none() && *now.status == *"True") {
+            return;
+        }
+        let event_type = if *now.status == *"True" { EventType::Normal } else { EventType::Warning };
+        let (texts, time) = ((&*now.reason, &*now.message), system_clock()());
+        let of = (&**kind, &**name, &*write.uid);
+        if let Err(error) = self.objects.record(of, event_type, texts, time).await {
+            tracing::warn!(kind, name, error, "an event cannot be written");
         }
     }
 }

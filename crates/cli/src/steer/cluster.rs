@@ -1,6 +1,5 @@
 //! A cluster whose claims are steered: its objects, and a binder in mode steer.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow};
@@ -13,18 +12,8 @@ use bindery_kube::{ApiClient, ApiPort, Events, decode, system_clock};
 use bindery_store::{Delivery, Kind, Store};
 use serde_json::{Value, json};
 
+use crate::cluster::ClusterArguments;
 use crate::objects::Resource;
-
-/// The cluster.
-#[derive(clap::Args)]
-pub(super) struct ClusterArguments {
-    /// Kubeconfig of the cluster. By default those of the variable `KUBECONFIG`, else `~/.kube/config`.
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig. By default the current one.
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
-}
 
 /// What says on a volume that a claim may have it, whatever policies say.
 #[derive(Clone, Copy)]
@@ -43,9 +32,7 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) async fn connect(arguments: &ClusterArguments) -> Result<Self> {
-        let (file, context) = (arguments.kubeconfig.as_deref(), arguments.context.as_deref());
-        let client = ApiClient::of_user(file, context).await.map(|(client, _)| client);
-        let client = client.context("the kubeconfig cannot be used; name one by --kubeconfig")?;
+        let client = arguments.client().await?;
         // What Bindery does here is printed.
         let (events, _) = Events::new(client.clone());
         let binder = Binder::new(Parts {

@@ -26,7 +26,8 @@ async fn with_users() -> Cluster {
             api.create(object, "").await.unwrap();
         }
     }
-    for (user, roles) in [("author", &["view", "author"][..]), ("operator", &["operator"]), ("viewer", &["view"])]
+    for (user, roles) in
+        [("author", &["view", "author"][..]), ("operator", &["operator"]), ("viewer", &["view"])]
     {
         for role in roles {
             api.create(&binding(user, role), "").await.unwrap();

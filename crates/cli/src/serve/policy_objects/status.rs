@@ -17,17 +17,21 @@ struct Told {
 }
 
 impl ConfiguredObjects {
-    /// The status of an object. Counters stay as they are known, unless `with_counts`.
+    /// The status of an object. Counters stay as they are known, without `policies`.
     pub(super) fn status(
         &self,
         name: &ObjectName,
         loaded: &LoadedObject,
         known: &ObjectStatus,
-        policies: &Policies,
-        with_counts: bool,
+        policies: Option<&Policies>,
     ) -> ObjectStatus {
         let generation = loaded.object["metadata"]["generation"].as_i64().unwrap_or_default();
-        let told = [self.ready(name, loaded), settings_valid(loaded), self.effective(name, loaded)];
+        let told = [
+            self.ready(name, loaded),
+            compiling(loaded),
+            settings_valid(loaded),
+            self.effective(name, loaded),
+        ];
         let conditions = told.map(|told| condition(told, generation, known)).to_vec();
         let mut status = ObjectStatus {
             observed_generation: Some(generation),
@@ -38,11 +42,13 @@ impl ConfiguredObjects {
                 let known = known.last_good.clone();
                 known.filter(|_| loaded.fault.is_some())
             }),
+            history: loaded.history.clone(),
+            rolled_back: loaded.rolled_back.clone(),
             ..known.clone()
         };
-        let is_counted =
-            with_counts && name.0 != ENGINE && !is_taken(name, &self.base.policies, &self.loaded);
-        if is_counted && let Some(activity) = policies.activities().find(|it| **it.name == *name.1) {
+        let is_counted = name.0 != ENGINE && !is_taken(name, &self.base.policies, &self.loaded);
+        let activity = policies.and_then(|policies| policies.activities().find(|it| **it.name == *name.1));
+        if let Some(activity) = activity.filter(|_| is_counted) {
             status.calls = activity.metrics.calls();
             status.faults = FaultCause::ALL.iter().map(|&cause| activity.metrics.faults(cause)).sum();
             let reasons = activity.metadata.iter().flat_map(|metadata| &metadata.reasons);
@@ -111,6 +117,14 @@ fn without(loaded: &LoadedObject) -> &'static str {
     }
 }
 
+fn compiling(loaded: &LoadedObject) -> Told {
+    let (status, reason, message) = match &loaded.fault {
+        Some(fault) if fault.cause == Cause::Loading => ("True", fault.cause.name(), fault.why.clone()),
+        _ => ("False", "Idle", "no module of it is being read or compiled".to_owned()),
+    };
+    Told { kind: "Compiling", status, reason, message }
+}
+
 fn settings_valid(loaded: &LoadedObject) -> Told {
     let (status, reason, message) = match &loaded.fault {
         _ if loaded.is_off() => ("Unknown", "Off", "spec.mode is off".to_owned()),
@@ -123,10 +137,14 @@ fn settings_valid(loaded: &LoadedObject) -> Told {
     Told { kind: "SettingsValid", status, reason, message }
 }
 
+/// The time, by RFC 3339 in seconds.
+pub(super) fn now() -> Text {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into()
+}
+
 fn condition(told: Told, generation: i64, known: &ObjectStatus) -> Condition {
     let Told { kind, status, reason, message } = told;
     let same = known.conditions.iter().find(|known| *known.kind == *kind && *known.status == *status);
-    let now = || Text::from(jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
     Condition {
         kind: kind.into(),
         status: status.into(),

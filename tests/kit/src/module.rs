@@ -1,5 +1,7 @@
 //! Matchers for tests: a core module in text, made a component of the world `matcher`.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::path::Path;
 
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
@@ -15,33 +17,40 @@ const COLUMNS: u32 = 0x800;
 const ZEROS: u32 = 0x1000;
 const HEAP: u32 = 0x8000;
 
-/// Words of the metadata that tests change.
-pub(crate) const NAME_LENGTH: usize = 1;
-pub(crate) const FACTS_LENGTH: usize = 7;
-pub(crate) const COLUMNS_LENGTH: usize = 9;
-pub(crate) const SPREADS: usize = 10;
-pub(crate) const AMONG_LENGTH: usize = 15;
-pub(crate) const REASONS_LENGTH: usize = 17;
-pub(crate) const SCORES: usize = 18;
-pub(crate) const SCHEMA_LENGTH: usize = 20;
+/// Length of the name.
+pub const NAME_LENGTH: usize = 1;
+/// Number of facts of the claim.
+pub const FACTS_LENGTH: usize = 7;
+/// Number of columns.
+pub const COLUMNS_LENGTH: usize = 9;
+/// Whether it spreads.
+pub const SPREADS: usize = 10;
+/// Number of facts by which claims are siblings.
+pub const AMONG_LENGTH: usize = 15;
+/// Number of reasons.
+pub const REASONS_LENGTH: usize = 17;
+/// Whether it scores.
+pub const SCORES: usize = 18;
+/// Length of the schema of its settings.
+pub const SCHEMA_LENGTH: usize = 20;
 
 /// A matcher with one column, a zone, and one reason, `far`. It requires nothing, and rejects rows of zones
 /// that begin with `b`.
-pub(crate) struct Module {
+pub struct Module {
     /// `metadata` as the contract lays it out.
-    pub(crate) metadata: [u32; 21],
+    pub metadata: [u32; 21],
     /// `narrowing`: the length of the requirements, whether there is a bound, its nanos, its reason.
-    pub(crate) narrowing: [u32; 4],
+    pub narrowing: [u32; 4],
     /// A requirement: column, operator, reason, bytes of its value, number of its values.
-    pub(crate) requirement: [u32; 5],
+    pub requirement: [u32; 5],
     /// Instructions before an answer of `judge`.
-    pub(crate) before: &'static str,
+    pub before: &'static str,
     /// Instructions after its verdicts are written.
-    pub(crate) after: &'static str,
+    pub after: &'static str,
     /// What else the module defines.
-    pub(crate) fields: &'static str,
+    pub fields: &'static str,
     /// Pages of memory.
-    pub(crate) pages: u32,
+    pub pages: u32,
 }
 
 impl Default for Module {
@@ -64,7 +73,7 @@ impl Module {
     /// # Panics
     ///
     /// A field is not WebAssembly text.
-    pub(crate) fn component(&self) -> Vec<u8> {
+    pub fn component(&self) -> Vec<u8> {
         let mut module = wat::parse_str(self.text()).unwrap();
         let mut resolve = Resolve::default();
         let contract = Path::new(env!("BINDERY_CHECKOUT")).join("wit/0.2");

@@ -1,15 +1,15 @@
 //! What a policy is asked: questions of its cases, or made up of the facts that it declares.
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use bindery_core::{Quantity, Text};
 use bindery_policy::{
     Candidates, ClaimView, Matcher, Metadata, PolicyFault, Reclaimer, Released, candidates,
 };
 use serde_json::{Map, Value};
 
-use super::super::cases::{Case, File};
-use super::super::judge::Tested;
-use super::super::shown::{self, Shown};
+use super::cases::{Case, File};
+use super::judge::Tested;
+use super::shown::{self, Shown};
 
 /// Values of each fact that is made up.
 const VALUES: usize = 8;
@@ -17,7 +17,7 @@ const VALUES: usize = 8;
 const REQUEST: Quantity = Quantity::bytes(1 << 30);
 
 /// A question to a policy.
-pub(super) struct Question<'a> {
+pub(crate) struct Question<'a> {
     settings: String,
     shown: Objects<'a>,
 }
@@ -31,7 +31,7 @@ enum Objects<'a> {
 }
 
 /// The questions of cases. A case whose settings are refused has none.
-pub(super) fn of_cases<'a>(policy: Tested<'a>, files: &[File]) -> Result<Vec<Question<'a>>> {
+pub(crate) fn of_cases<'a>(policy: Tested<'a>, files: &[File]) -> Result<Vec<Question<'a>>> {
     let mut questions = Vec::new();
     for file in files {
         for (line, case) in &file.cases {
@@ -63,15 +63,16 @@ fn of_case<'a>(policy: Tested<'a>, case: &Case) -> Result<Question<'a>> {
     Ok(Question { settings, shown })
 }
 
-/// A question without a case, with no settings.
-pub(super) fn generated(policy: Tested<'_>) -> Result<Question<'_>> {
-    let settings = Map::new();
-    if let Err(why) = policy.checked(&settings)? {
-        bail!("the policy has no cases, and needs settings ({why}): write a case with settings");
-    }
+/// A question without a case. `with_facts`: whether the claim, or the volume of a reclaimer, has any fact.
+pub(crate) fn generated<'a>(
+    policy: Tested<'a>,
+    settings: &Map<String, Value>,
+    with_facts: bool,
+) -> Result<Question<'a>, PolicyFault> {
     let metadata = policy.metadata();
-    let facts: Vec<Option<Text>> = metadata.claim_facts.iter().map(|_| value(1)).collect();
-    let settings = Value::Object(settings).to_string();
+    let values = |count| vec![value(1).filter(|_| with_facts); count];
+    let facts: Vec<Option<Text>> = values(metadata.claim_facts.len());
+    let settings = Value::Object(settings.clone()).to_string();
     let shown = match policy {
         Tested::Matcher(matcher) => {
             let claim = ClaimView { request: REQUEST, facts };
@@ -80,7 +81,7 @@ pub(super) fn generated(policy: Tested<'_>) -> Result<Question<'_>> {
             Objects::Matched { matcher, claim, rows }
         }
         Tested::Reclaimer(reclaimer) => {
-            let columns = metadata.columns.iter().map(|_| value(1)).collect();
+            let columns = values(metadata.columns.len());
             let volumes = vec![Released { capacity: REQUEST, columns, claim: Some(facts) }];
             Objects::Released { reclaimer, volumes }
         }
@@ -109,7 +110,7 @@ fn value(number: usize) -> Option<Text> {
 
 impl Question<'_> {
     /// Whether there is a volume to judge.
-    pub(super) fn has_rows(&self) -> bool {
+    pub(crate) fn has_rows(&self) -> bool {
         match &self.shown {
             Objects::Matched { rows, .. } => !rows.whole.is_empty(),
             Objects::Released { .. } => true,
@@ -117,7 +118,7 @@ impl Question<'_> {
     }
 
     /// The same with this number of volumes: its own over and over, each time a byte larger.
-    pub(super) fn with_rows(&self, count: usize) -> Self {
+    pub(crate) fn with_rows(&self, count: usize) -> Self {
         let grown = |whole: u64, time: usize| whole.saturating_add(time as u64);
         let shown = match &self.shown {
             Objects::Matched { matcher, claim, rows } => {
@@ -145,7 +146,7 @@ impl Question<'_> {
     }
 
     /// Has the claim narrowed. A reclaimer has nothing to narrow.
-    pub(super) fn narrow(&self) -> Result<(), PolicyFault> {
+    pub(crate) fn narrow(&self) -> Result<(), PolicyFault> {
         match &self.shown {
             Objects::Matched { matcher, claim, .. } => matcher.narrow(&self.settings, claim).map(drop),
             Objects::Released { .. } => Ok(()),
@@ -153,7 +154,7 @@ impl Question<'_> {
     }
 
     /// Has all volumes judged.
-    pub(super) fn judge(&self) -> Result<(), PolicyFault> {
+    pub(crate) fn judge(&self) -> Result<(), PolicyFault> {
         match &self.shown {
             Objects::Matched { matcher, claim, rows } => {
                 let verdicts = matcher.judge(&self.settings, claim, rows)?;

@@ -1,0 +1,51 @@
+//! What runs the components of objects.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Result;
+use bindery_host::{Host, Options, PolicyHost};
+
+use crate::compile::{ComponentKind, in_process};
+use crate::engine::CacheArgument;
+use crate::policy::module::{self, ShippedArgument};
+
+/// What runs the components of objects.
+#[derive(Clone)]
+pub(crate) struct Hosts {
+    pub(super) engines: Arc<Host>,
+    pub(super) policies: Arc<PolicyHost>,
+    pub(super) shipped: ShippedArgument,
+    cache: Option<PathBuf>,
+    /// One component is compiled at a time.
+    compiling: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl Hosts {
+    /// Hosts with this cache, and the folder of the policies that ship.
+    pub(crate) fn new(cache: &CacheArgument, shipped: &ShippedArgument) -> Result<Self> {
+        let options = Options { cache: cache.engine_cache.clone(), ..Options::default() };
+        Ok(Self {
+            engines: Arc::new(Host::new(&options)?),
+            policies: Arc::new(module::host(cache)?),
+            shipped: shipped.clone(),
+            cache: cache.engine_cache.clone(),
+            compiling: Arc::default(),
+        })
+    }
+
+    /// Has a component compiled that the cache does not have. Without a cache it is compiled when it is
+    /// loaded.
+    pub(super) async fn compile(&self, kind: ComponentKind, bytes: &[u8]) -> Result<()> {
+        let Some(cache) = &self.cache else { return Ok(()) };
+        let has_compiled = || match kind {
+            ComponentKind::Engine => self.engines.has_compiled(bytes),
+            ComponentKind::Policy => self.policies.has_compiled(bytes),
+        };
+        if has_compiled() {
+            return Ok(());
+        }
+        let _one = self.compiling.lock().await;
+        if has_compiled() { Ok(()) } else { in_process(kind, bytes, cache).await }
+    }
+}

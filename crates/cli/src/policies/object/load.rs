@@ -1,0 +1,37 @@
+//! Loads the modules of objects, and tries them.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, anyhow};
+use bindery_core::Engine as _;
+use bindery_host::{ComponentEngine, Limits};
+use bindery_policy::{ENGINE, EngineDocument, ObservedEngine};
+use serde_json::Value;
+
+use super::super::{Document, parse};
+use super::{Cause, Effect, Fault, Hosts, trial};
+
+/// Loads the module of an object, checks its settings, and tries it.
+pub(super) fn load(object: &Value, module: &[u8], hosts: &Hosts) -> Result<(Effect, String), Fault> {
+    let fault = |cause| move |error: anyhow::Error| Fault { cause, why: format!("{error:#}") };
+    if object["kind"] == ENGINE {
+        parse::<EngineDocument>(object).map_err(fault(Cause::Invalid))?;
+        let limits = Limits::default();
+        let engine = hosts.engines.load(module, limits);
+        let engine = engine.map_err(anyhow::Error::from).map_err(fault(Cause::ModuleInvalid))?;
+        let digest = engine.digest().to_owned();
+        let engine = Arc::new(engine);
+        trial::engine(Arc::<ComponentEngine>::clone(&engine)).map_err(fault(Cause::TrialFailed))?;
+        return Ok((Effect::Engine(Arc::new(ObservedEngine::new(engine))), digest));
+    }
+    let document = Document::of(object).map_err(fault(Cause::Invalid))?;
+    let policy = hosts.policies.load(module, Limits::policy()).map_err(anyhow::Error::from);
+    let policy = policy.map_err(fault(Cause::ModuleInvalid))?;
+    let digest = policy.digest().to_owned();
+    let checked = document.check_settings(&policy).context("it did not check its settings");
+    let checked = checked.map_err(fault(Cause::ModuleInvalid))?;
+    checked.map_err(|why| fault(Cause::SettingsInvalid)(anyhow!(why)))?;
+    trial::policy(&policy, document.settings()).map_err(fault(Cause::TrialFailed))?;
+    let loaded = document.load(Ok(policy)).map_err(fault(Cause::ModuleInvalid))?;
+    Ok((Effect::from(loaded), digest))
+}

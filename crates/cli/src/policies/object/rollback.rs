@@ -1,0 +1,87 @@
+//! Earlier generations of an object, and the way back to them.
+
+use bindery_kube::PolicyObjects;
+use bindery_policy::{LastGood, ObjectStatus, Probation, ProbationOutcome, RolledBack};
+
+use super::{Cause, Effect, Fault, Hosts, LoadedObject};
+
+/// How many earlier generations are kept.
+const GENERATIONS_MAX: usize = 4;
+/// The most bytes of their specs, as JSON: the status must fit into an object of etcd, beside settings that
+/// may be nearly as large.
+const BYTES_MAX: usize = 256 << 10;
+
+impl Effect {
+    /// The first calls of its module.
+    fn probation(&self) -> Option<&Probation> {
+        match self {
+            Self::Match(policy) => Some(&policy.metrics.probation),
+            Self::Reclaim(rule) => Some(&rule.metrics.probation),
+            Self::Engine(engine) => Some(&engine.probation),
+            Self::None => None,
+        }
+    }
+}
+
+impl LoadedObject {
+    /// Takes over which generations were good: from what is loaded, else from the status.
+    pub(super) fn remember(&mut self, earlier: Option<&Self>, known: &ObjectStatus) {
+        let (last_good, history) = match earlier {
+            Some(earlier) if earlier.last_good.is_some() || earlier.is_off() => {
+                (&earlier.last_good, &earlier.history)
+            }
+            _ => (&known.last_good, &known.history),
+        };
+        (self.last_good, self.history) = (last_good.clone(), history.clone());
+        let rolled_back = earlier.and_then(|earlier| earlier.rolled_back.clone());
+        self.rolled_back = rolled_back.or_else(|| known.rolled_back.clone());
+    }
+
+    /// Replaces the last good generation, which becomes the newest of the earlier ones.
+    pub(super) fn retire(&mut self, new: Option<LastGood>) {
+        let old = std::mem::replace(&mut self.last_good, new);
+        if let Some(old) = old.filter(|old| self.last_good.as_ref() != Some(old)) {
+            self.history.insert(0, old);
+        }
+        let mut left = BYTES_MAX;
+        let mut fits = |good: &LastGood| {
+            let bytes = serde_json::to_string(&good.spec).map_or(usize::MAX, |spec| spec.len());
+            left.checked_sub(bytes).map(|rest| left = rest).is_some()
+        };
+        let kept =
+            self.history.iter().take(GENERATIONS_MAX).map_while(|good| fits(good).then_some(())).count();
+        self.history.truncate(kept);
+    }
+
+    /// Whether what is in effect has to be taken back: its first calls have failed, here or, by the status,
+    /// at the leader.
+    pub(crate) fn has_failed(&self, known: &ObjectStatus) -> bool {
+        let Some(in_effect) = &self.last_good else { return false };
+        let is_in_effect = |rolled: &RolledBack| {
+            rolled.generation == in_effect.generation && rolled.digest == in_effect.digest
+        };
+        let by_calls = self.effect.probation().is_some_and(|it| it.outcome() == ProbationOutcome::Failed);
+        let is_known = [&self.rolled_back, &known.rolled_back].into_iter().flatten().any(is_in_effect);
+        // Without an earlier generation all claims would wait, and not only those at which it fails.
+        let has_another = !self.history.is_empty() || matches!(self.effect, Effect::Engine(_));
+        has_another && (by_calls || is_known)
+    }
+
+    /// Puts the generation before the one in effect into effect again.
+    pub(crate) async fn roll_back(&mut self, hosts: &Hosts, objects: &PolicyObjects) {
+        let why = "its first calls failed in at least three namespaces; apply another version".to_owned();
+        let taken_back = self.last_good.take();
+        self.rolled_back =
+            taken_back.map(|LastGood { generation, digest, .. }| RolledBack { generation, digest });
+        let before = (!self.history.is_empty()).then(|| self.history.remove(0));
+        self.effect = match (before, self.before.take()) {
+            (Some(before), Some(effect)) if !matches!(effect, Effect::None) => {
+                self.last_good = Some(before);
+                effect
+            }
+            (Some(before), _) => self.restore(before, &why, hosts, objects).await,
+            (None, _) => Effect::None,
+        };
+        self.fault = Some(Fault { cause: Cause::RolledBack, why });
+    }
+}
