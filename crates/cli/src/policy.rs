@@ -1,4 +1,4 @@
-//! `bindery policy`: what authors of policies need.
+//! `bindery policy`: what authors of policies need, and what distributes their policies.
 
 mod bench;
 #[cfg(feature = "authoring")]
@@ -9,17 +9,22 @@ mod judge;
 pub(crate) mod module;
 #[cfg(feature = "authoring")]
 mod new;
+mod pull;
+mod push;
+pub(crate) mod registry;
 mod shown;
+mod sign;
 mod test;
 #[cfg(test)]
 mod tests;
+mod verify;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Subcommand;
 
-/// Write, test, measure and inspect policies, without a cluster.
+/// Write, test, measure, inspect, distribute and sign policies, without a cluster.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -35,7 +40,11 @@ enum Command {
     Build(build::Arguments),
     Bench(bench::Arguments),
     Inspect(inspect::Arguments),
+    Pull(pull::Arguments),
+    Push(push::Arguments),
+    Sign(sign::Arguments),
     Test(test::Arguments),
+    Verify(verify::Arguments),
 }
 
 /// Runs `bindery policy`.
@@ -47,6 +56,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         Command::Build(arguments) => build::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),
+        Command::Pull(arguments) => pull::run(arguments),
+        Command::Push(arguments) => push::run(arguments),
+        Command::Sign(arguments) => sign::run(arguments),
         Command::Test(arguments) => test::run(arguments),
+        Command::Verify(arguments) => verify::run(arguments),
     }
 }

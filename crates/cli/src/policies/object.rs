@@ -1,6 +1,6 @@
 //! Policies and engines that are cluster objects: what each has loaded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,12 +13,14 @@ use bindery_policy::{
     Chain, ENGINE, EffectMode, EngineDocument, LastGood, MATCH_POLICY, ObjectStatus, Policy, RECLAIM_POLICY,
     ReclaimRule,
 };
+use bindery_registry::Digest;
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
+use super::registry::{RegistryModules, named_digest};
 use super::{Document, Loaded, parse};
 use crate::engine::CacheArgument;
-use crate::policy::module::{self, CONFIG_MAP, ShippedArgument};
+use crate::policy::module::{self, CONFIG_MAP, REGISTRY, ShippedArgument};
 
 /// What runs the components of objects.
 #[derive(Clone)]
@@ -26,17 +28,36 @@ pub(crate) struct Hosts {
     engines: Arc<Host>,
     policies: Arc<PolicyHost>,
     shipped: ShippedArgument,
+    registry: RegistryModules,
+    /// Whether modules are fetched that are not kept.
+    fetches: bool,
 }
 
 impl Hosts {
-    /// Hosts with this cache, and the folder of the policies that ship.
-    pub(crate) fn new(cache: &CacheArgument, shipped: &ShippedArgument) -> Result<Self> {
+    /// Hosts with this cache, the folder of the policies that ship, and the modules of registries.
+    pub(crate) fn new(
+        cache: &CacheArgument,
+        shipped: &ShippedArgument,
+        registry: RegistryModules,
+    ) -> Result<Self> {
         let options = Options { cache: cache.engine_cache.clone(), ..Options::default() };
         Ok(Self {
             engines: Arc::new(Host::new(&options)?),
             policies: Arc::new(module::host(cache)?),
             shipped: shipped.clone(),
+            registry,
+            fetches: true,
         })
+    }
+
+    /// The same for reviews, which fetch nothing.
+    pub(crate) fn without_fetches(&self) -> Self {
+        Self { fetches: false, ..self.clone() }
+    }
+
+    /// The modules of registries.
+    pub(crate) fn registry(&self) -> &RegistryModules {
+        &self.registry
     }
 }
 
@@ -63,6 +84,8 @@ pub(crate) enum Cause {
     Invalid,
     /// The module could not be read.
     ModuleUnavailable,
+    /// The trusted keys have not signed the module.
+    SignatureInvalid,
     /// The module is not a component of this kind, or it failed.
     ModuleInvalid,
     /// The module does not accept the settings.
@@ -74,6 +97,7 @@ impl Cause {
         match self {
             Self::Invalid => "Invalid",
             Self::ModuleUnavailable => "ModuleUnavailable",
+            Self::SignatureInvalid => "SignatureInvalid",
             Self::ModuleInvalid => "ModuleInvalid",
             Self::SettingsInvalid => "SettingsInvalid",
         }
@@ -85,7 +109,7 @@ impl Fault {
     pub(crate) fn field(&self) -> &'static str {
         match self.cause {
             Cause::SettingsInvalid => "spec.settings",
-            Cause::ModuleInvalid | Cause::ModuleUnavailable => "spec.module",
+            Cause::ModuleInvalid | Cause::ModuleUnavailable | Cause::SignatureInvalid => "spec.module",
             Cause::Invalid => "spec",
         }
     }
@@ -99,6 +123,8 @@ pub(crate) struct LoadedObject {
     /// The generation in effect, unless it is off or none was ever ready.
     pub(crate) last_good: Option<LastGood>,
     pub(crate) fault: Option<Fault>,
+    /// The fingerprints of the keys that have signed the module of the newest generation.
+    pub(crate) signed_by: Option<BTreeSet<Digest>>,
     /// The ConfigMaps of its module and of the last good one, and the versions that were read.
     config_maps: Vec<(ConfigMapKey, Option<String>)>,
 }
@@ -112,7 +138,8 @@ enum Module {
 impl LoadedObject {
     /// An object that has loaded nothing.
     pub(crate) fn new(object: Value) -> Self {
-        Self { object, effect: Effect::None, last_good: None, fault: None, config_maps: Vec::new() }
+        let (effect, config_maps) = (Effect::None, Vec::new());
+        Self { object, effect, last_good: None, fault: None, signed_by: None, config_maps }
     }
 
     /// Loads an object. If it fails, the earlier generation stays, or the last good one of the object's
@@ -144,8 +171,11 @@ impl LoadedObject {
             }
             Err(fault) => fault,
         };
-        let (kind, name) = object_name(&object);
-        tracing::error!(kind, name, error = fault.why, "the object cannot be loaded");
+        let is_known = |earlier: &Self| earlier.why_not_ready() == Some(&fault.why);
+        if !earlier.as_ref().is_some_and(is_known) {
+            let (kind, name) = object_name(&object);
+            tracing::error!(kind, name, error = fault.why, "the object cannot be loaded");
+        }
         match earlier {
             Some(Self { effect, last_good: Some(last_good), .. }) => {
                 (loading.effect, loading.last_good) = (effect, Some(last_good));
@@ -155,6 +185,7 @@ impl LoadedObject {
                     Some(last_good) => loading.restore(last_good, &fault.why, hosts, objects).await,
                     None => held(&object, &fault.why),
                 };
+                loading.signed_by = None;
             }
         }
         loading.fault = Some(fault);
@@ -204,7 +235,8 @@ impl LoadedObject {
 
     /// Whether its module could not be read, so that another try may succeed although nothing has changed.
     pub(crate) fn may_be_retried(&self) -> bool {
-        self.fault.as_ref().is_some_and(|fault| fault.cause == Cause::ModuleUnavailable)
+        let may_be_there = [Cause::ModuleUnavailable, Cause::SignatureInvalid];
+        self.fault.as_ref().is_some_and(|fault| may_be_there.contains(&fault.cause))
             && self.config_maps.is_empty()
     }
 
@@ -238,10 +270,35 @@ impl LoadedObject {
         let unavailable =
             |error: anyhow::Error| Fault { cause: Cause::ModuleUnavailable, why: format!("{error:#}") };
         let name = object["spec"]["module"].as_str().unwrap_or_default();
-        let module = self.module(name, hosts, objects).await.map_err(unavailable)?;
+        let module = if name.starts_with(REGISTRY) {
+            self.fetched(name, hosts).await?
+        } else {
+            self.module(name, hosts, objects).await.map_err(unavailable)?
+        };
         let (object, hosts) = (object.clone(), hosts.clone());
         let compiled = spawn_blocking(move || compile(&object, module, &hosts)).await;
         compiled.unwrap_or_else(|panic| Err(Fault { cause: Cause::ModuleInvalid, why: panic.to_string() }))
+    }
+
+    /// The module of a registry, if it is kept.
+    async fn fetched(&mut self, name: &str, hosts: &Hosts) -> Result<Module, Fault> {
+        match hosts.registry.get(name, hosts.fetches).await {
+            Ok(module) => {
+                self.signed_by = module.signed_by;
+                Ok(Module::Bytes(module.bytes))
+            }
+            Err(missing) if missing.is_unverified => {
+                Err(Fault { cause: Cause::SignatureInvalid, why: missing.why })
+            }
+            Err(missing) => Err(Fault { cause: Cause::ModuleUnavailable, why: missing.why }),
+        }
+    }
+
+    /// The modules of registries that it names now, and in its last good generation.
+    pub(crate) fn registry_digests(&self) -> impl Iterator<Item = Digest> {
+        let last_good = self.last_good.as_ref().and_then(|last_good| last_good.spec.get("module"));
+        let modules = [self.object["spec"].get("module"), last_good];
+        modules.into_iter().flatten().filter_map(|module| named_digest(module.as_str()?))
     }
 
     async fn module(&mut self, name: &str, hosts: &Hosts, objects: &PolicyObjects) -> Result<Module> {

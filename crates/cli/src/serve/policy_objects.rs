@@ -25,6 +25,7 @@ use self::review::ObjectReviewer;
 use super::Arguments;
 use super::components::Components;
 use super::mode::ModeArgument;
+use crate::policies::registry::{ObjectRegistryArguments, RegistryModules};
 use crate::policies::object::{Effect, Hosts, LoadedObject, LoadedObjects, ObjectName, chain, object_name};
 
 /// How often changes of counters are written to status.
@@ -40,6 +41,8 @@ pub(super) struct PolicyObjectsArgument {
     #[arg(long, value_name = "true|false", env = "BINDERY_POLICY_OBJECTS", default_value_t = false,
           action = clap::ArgAction::Set)]
     pub(super) policy_objects: bool,
+    #[command(flatten)]
+    registry: ObjectRegistryArguments,
 }
 
 /// The objects with what they have loaded.
@@ -64,8 +67,10 @@ impl ConfiguredObjects {
     ) -> Result<(Self, PolicyWatches)> {
         let (objects, watches) = PolicyObjects::new(client);
         let (loaded, written, in_effect) = Default::default();
-        let (hosts, mode) =
-            (Hosts::new(arguments.engine.cache(), arguments.policies.shipped())?, arguments.mode);
+        let cache = arguments.engine.cache();
+        let registry = RegistryModules::new(cache, &arguments.policy_objects.registry)?;
+        let hosts = Hosts::new(cache, arguments.policies.shipped(), registry)?;
+        let mode = arguments.mode;
         Ok((Self { objects, hosts, base, mode, loaded, written, in_effect }, watches))
     }
 
@@ -73,7 +78,7 @@ impl ConfiguredObjects {
     pub(super) fn reviewer(&self) -> Arc<dyn PolicyReviewer> {
         Arc::new(ObjectReviewer {
             objects: Arc::clone(&self.objects),
-            hosts: self.hosts.clone(),
+            hosts: self.hosts.without_fetches(),
             files: Arc::clone(&self.base.policies),
             mode: self.mode,
         })
@@ -102,6 +107,7 @@ impl ConfiguredObjects {
         loop {
             let is_tick = tokio::select! {
                 () = self.objects.changed() => false,
+                () = self.hosts.registry().fetched() => true,
                 _ = ticks.tick() => true,
             };
             if self.reload(is_tick).await {
@@ -168,6 +174,7 @@ impl ConfiguredObjects {
         self.loaded.retain(|name, _| names.contains(name));
         let config_maps = self.loaded.values().flat_map(LoadedObject::config_maps).collect();
         self.objects.follow(&config_maps);
+        self.hosts.registry().want(self.loaded.values().flat_map(LoadedObject::registry_digests));
         has_changed || self.loaded.len() < known
     }
 
