@@ -33,7 +33,14 @@ const MAY_NAME: [(&str, &[&str]); 5] = [
     ),
     (
         "tokio",
-        &["bindery-controller", "bindery-kube", "bindery-registry", "bindery-sim", "bindery-webhook", "bindery"],
+        &[
+            "bindery-controller",
+            "bindery-kube",
+            "bindery-registry",
+            "bindery-sim",
+            "bindery-webhook",
+            "bindery",
+        ],
     ),
 ];
 

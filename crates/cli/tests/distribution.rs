@@ -16,7 +16,13 @@ const CREDENTIALS: (&str, &str) = ("ann", "secret");
 
 fn policy(home: &Home, arguments: &[&str]) -> Ended {
     let mut command = home.command(&["policy"]);
-    ended({ command.args(arguments); command }, "")
+    ended(
+        {
+            command.args(arguments);
+            command
+        },
+        "",
+    )
 }
 
 /// Runs a command that must succeed; returns what it prints.
@@ -49,7 +55,8 @@ fn key(home: &Home, name: &str) -> (String, String) {
 #[test]
 fn a_policy_is_pushed_signed_verified_and_pulled() {
     for without_referrers in [false, true] {
-        let settings = RegistrySettings { without_referrers, token_for: Some(CREDENTIALS), ..Default::default() };
+        let settings =
+            RegistrySettings { without_referrers, token_for: Some(CREDENTIALS), ..Default::default() };
         let registry = OciRegistry::start(settings);
         let home = home();
         let auths = json!({"auths": {registry.host(): {"auth": "YW5uOnNlY3JldA=="}}});
@@ -62,7 +69,8 @@ fn a_policy_is_pushed_signed_verified_and_pulled() {
         let reference = reference.trim_end();
         assert!(reference.starts_with(&format!("{tagged}@sha256:")), "{reference}");
         assert_eq!(done(&home, &["push", "same-zone.wasm", &tagged]).trim_end(), reference);
-        let manifest: Value = serde_json::from_slice(&registry.manifest("team/same-zone", "1.0.0").unwrap()).unwrap();
+        let manifest: Value =
+            serde_json::from_slice(&registry.manifest("team/same-zone", "1.0.0").unwrap()).unwrap();
         assert_eq!(manifest["annotations"]["org.opencontainers.image.title"], "same-zone");
 
         let unsigned = policy(&home, &["verify", reference, "--registry-key", &public]);
@@ -105,7 +113,8 @@ fn a_policy_is_pushed_signed_verified_and_pulled() {
 fn an_engine_is_pushed_and_what_is_neither_is_refused() {
     let registry = OciRegistry::start(RegistrySettings::default());
     let home = home();
-    let beside = || Path::new(env!("CARGO_BIN_EXE_bindery")).with_file_name("../components/bindery-engine.wasm");
+    let beside =
+        || Path::new(env!("CARGO_BIN_EXE_bindery")).with_file_name("../components/bindery-engine.wasm");
     let engine = std::env::var_os("BINDERY_ENGINE").map_or_else(beside, Into::into);
     home.file("engine/engine.wasm", fs::read(engine).unwrap());
     let to = format!("oci://{}/engine:1", registry.host());

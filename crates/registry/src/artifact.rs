@@ -84,7 +84,10 @@ impl Artifact {
             return invalid(format!("the module has {} bytes; at most {MODULE_MAX} are", self.module.len()));
         }
         if self.cases.len() > EXTRAS_MAX {
-            return invalid(format!("there are {} files of cases; at most {EXTRAS_MAX} are", self.cases.len()));
+            return invalid(format!(
+                "there are {} files of cases; at most {EXTRAS_MAX} are",
+                self.cases.len()
+            ));
         }
         match self.cases.iter().chain(&self.page).find(|file| file.bytes.len() > EXTRA_MAX) {
             Some(file) => invalid(format!("{} has more than {EXTRA_MAX} bytes", file.name)),

@@ -188,8 +188,7 @@ impl Remote {
                 return invalid(format!("{} redirects to {to}, which has no TLS", self.host));
             }
             let (method, headers, body) = (Method::GET, HeaderMap::new(), Bytes::new());
-            let request =
-                Outgoing { method, uri: to.clone(), headers, body, max, floor: Some(answer.reach) };
+            let request = Outgoing { method, uri: to.clone(), headers, body, max, floor: Some(answer.reach) };
             answer = self.transport.send(request, self.deadline).await?;
             from = to;
         }

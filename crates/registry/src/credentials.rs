@@ -61,12 +61,12 @@ impl CredentialsFile {
         let path = self.0.display();
         let config: Config = serde_json::from_slice(&read(&self.0)?)
             .or_else(|error| invalid(format!("the file of credentials {path}: {error}")))?;
-        let matching = |(key, entry)| Some((matched(key, host, repository)?, entry));
-        let entry = config.auths.iter().filter_map(matching).max_by_key(|(length, _)| *length);
+        let entries = config.auths.iter();
+        let matching = entries.filter_map(|(key, entry)| Some((matched(key, host, repository)?, entry)));
+        let entry = matching.max_by_key(|(length, _)| *length);
         let login = match entry {
-            Some((_, entry)) => {
-                login(entry).or_else(|why| invalid(format!("the file of credentials {path}, {host}: {why}")))?
-            }
+            Some((_, entry)) => login(entry)
+                .or_else(|why| invalid(format!("the file of credentials {path}, {host}: {why}")))?,
             None => None,
         };
         let helper = config.cred_helpers.get(host).or(config.creds_store.as_ref());
@@ -168,7 +168,8 @@ mod tests {
         assert!(why(r#"{"credHelpers": {"ghcr.io": "gh"}}"#).contains("credential helper \"gh\""));
         assert!(why(r#"{"auths": {"ghcr.io": {"identitytoken": "x"}}}"#).contains("a token and no password"));
         assert!(why("{}").is_empty());
-        for wrong in [r#"{"auths": {"ghcr.io": {"auth": "%"}}}"#, r#"{"auths": {"ghcr.io": {"auth": "eA=="}}}"#, "["]
+        for wrong in
+            [r#"{"auths": {"ghcr.io": {"auth": "%"}}}"#, r#"{"auths": {"ghcr.io": {"auth": "eA=="}}}"#, "["]
         {
             assert!(find(wrong, "ghcr.io", "a").is_err(), "{wrong}");
         }

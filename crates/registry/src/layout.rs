@@ -94,7 +94,9 @@ impl Layout {
             file.persist(path)?;
             Ok(())
         };
-        write().or_else(|error: std::io::Error| invalid(format!("{} cannot be written: {error}", path.display())))
+        write().or_else(|error: std::io::Error| {
+            invalid(format!("{} cannot be written: {error}", path.display()))
+        })
     }
 
     /// Removes every manifest that is not kept, and every blob that no kept one has.

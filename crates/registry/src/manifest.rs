@@ -91,7 +91,8 @@ impl Default for Index {
 
 impl Index {
     pub(crate) fn parse(bytes: &[u8], what: &str) -> Result<Self> {
-        serde_json::from_slice(bytes).or_else(|error| invalid(format!("{what} is no list of manifests: {error}")))
+        serde_json::from_slice(bytes)
+            .or_else(|error| invalid(format!("{what} is no list of manifests: {error}")))
     }
 
     /// The entries that this version can read.
@@ -131,7 +132,10 @@ impl Manifest {
             ));
         }
         if let Some(other) = media_type.filter(|media_type| *media_type != media::MANIFEST) {
-            return invalid(format!("{what} has the media type {other:?}; only {:?} is read", media::MANIFEST));
+            return invalid(format!(
+                "{what} has the media type {other:?}; only {:?} is read",
+                media::MANIFEST
+            ));
         }
         serde_json::from_value(value).or_else(|error| invalid(format!("{what} is no manifest: {error}")))
     }

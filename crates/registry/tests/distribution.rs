@@ -88,7 +88,10 @@ async fn a_token_is_asked_for_once_and_wrong_credentials_are_told() {
     assert!(tokens[0].1.contains("scope=repository%3Ateam%2Fpolicy%3Apull%2Cpush"), "{tokens:?}");
     // ann:wrong
     let error = push(&with("YW5uOndyb25n"), &artifact(), None).await.unwrap_err();
-    assert!(matches!(&error, RegistryError::Denied(why) if why.contains("refuses the credentials")), "{error}");
+    assert!(
+        matches!(&error, RegistryError::Denied(why) if why.contains("refuses the credentials")),
+        "{error}"
+    );
     assert!(!error.to_string().contains("wrong") && !error.to_string().contains("YW5u"), "{error}");
     let error = pull(&repository(&registry, Access::Pull), &tag()).await.unwrap_err();
     assert!(matches!(error, RegistryError::Denied(_)), "{error}");
@@ -104,7 +107,8 @@ async fn a_layout_has_all_that_the_registry_had_and_can_be_pushed_again() {
     assert_eq!(copy(&remote, &layout, &tag()).await.unwrap(), digest);
     assert_eq!(copy(&remote, &layout, &tag()).await.unwrap(), digest, "a second time changes nothing");
     assert_eq!(layout.entries().unwrap().len(), 3);
-    let marker: Value = serde_json::from_slice(&std::fs::read(folder.path().join("oci-layout")).unwrap()).unwrap();
+    let marker: Value =
+        serde_json::from_slice(&std::fs::read(folder.path().join("oci-layout")).unwrap()).unwrap();
     assert_eq!(marker, json!({"imageLayoutVersion": "1.0.0"}));
     let offline = pull(&layout, &Name::Digest(digest)).await.unwrap().1;
     assert_eq!((offline.cases.len(), offline.page), (2, artifact().page));
@@ -164,5 +168,8 @@ async fn a_pull_asks_for_nothing_that_it_does_not_need() {
     let before = registry.requests().len();
     pull(&repository(&registry, Access::Pull), &tag()).await.unwrap();
     let requests: Vec<_> = registry.requests().drain(before..).collect();
-    assert!(requests.len() == 2 && requests.iter().all(|(method, ..)| *method == Method::GET), "{requests:?}");
+    assert!(
+        requests.len() == 2 && requests.iter().all(|(method, ..)| *method == Method::GET),
+        "{requests:?}"
+    );
 }

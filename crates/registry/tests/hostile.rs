@@ -35,8 +35,11 @@ async fn registry(rule: Rule) -> OciRegistry {
 
 /// A client that is soon tired of waiting.
 fn impatient(registry: &OciRegistry) -> Remote {
-    let timeouts =
-        Timeouts { answer: Duration::from_millis(100), request: Duration::from_millis(400), ..support::timeouts() };
+    let timeouts = Timeouts {
+        answer: Duration::from_millis(100),
+        request: Duration::from_millis(400),
+        ..support::timeouts()
+    };
     let client = Registry::new(None, None, timeouts).unwrap();
     client.repository(&reference(registry), Access::Pull).unwrap()
 }
@@ -68,9 +71,15 @@ async fn what_breaks_a_rule_or_a_limit_is_refused_with_a_sentence() {
         (|_, path, _| path.contains("/blobs/").then_some(Reply::Endless), "larger than 8 bytes"),
         (|_, _, _| Some(Reply::Garbage), "no answer by HTTP"),
         (|_, _, _| answer(200, &[("content-encoding", "gzip")], "x"), "encoded as \"gzip\""),
-        (|_, path, _| path.contains("/manifests/").then(|| answer(200, &[], "{\"manifests\": []}"))?, "list of manifests"),
+        (
+            |_, path, _| path.contains("/manifests/").then(|| answer(200, &[], "{\"manifests\": []}"))?,
+            "list of manifests",
+        ),
         (|_, path, _| path.contains("/manifests/").then(|| answer(200, &[], "[1, 2"))?, "no manifest"),
-        (|_, path, _| path.contains("/manifests/").then(|| answer(302, &[("location", "/v2/x")], ""))?, "status 302"),
+        (
+            |_, path, _| path.contains("/manifests/").then(|| answer(302, &[("location", "/v2/x")], ""))?,
+            "status 302",
+        ),
         (|_, path, _| path.contains("/blobs/").then(|| answer(200, &[], "7 bytes"))?, "it was changed"),
         (|_, path, _| path.contains("/blobs/").then(|| answer(200, &[], "8 bytes!"))?, "it was changed"),
     ];
@@ -119,14 +128,16 @@ async fn a_blob_is_redirected_without_credentials_and_nothing_else_is() {
     let registry = OciRegistry::start(settings);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("auth.json");
-    std::fs::write(&file, json!({"auths": {registry.host(): {"auth": "YW5uOnNlY3JldA=="}}}).to_string()).unwrap();
+    std::fs::write(&file, json!({"auths": {registry.host(): {"auth": "YW5uOnNlY3JldA=="}}}).to_string())
+        .unwrap();
     let credentials = bindery_registry::CredentialsFile::new(&file);
     let client = support::client(None, Some(credentials));
     let remote = client.repository(&reference(&registry), Access::Push).unwrap();
     push(&remote, &artifact(), Some("1.0.0")).await.unwrap();
     let to = storage.host();
     registry.intercept(move |method, path, headers| {
-        let is_redirected = *method == Method::GET && path.contains("/blobs/") && headers.contains_key("authorization");
+        let is_redirected =
+            *method == Method::GET && path.contains("/blobs/") && headers.contains_key("authorization");
         is_redirected.then(|| answer(307, &[("location", &format!("http://{to}{path}"))], ""))?
     });
     pull(&remote, &Name::Tag("1.0.0".to_owned())).await.err().expect("the storage lacks the cases");
@@ -147,7 +158,9 @@ async fn no_redirect_leads_around_in_circles_or_to_addresses_inside() {
     ];
     let registry = registry(|_, _, _| None).await;
     for (target, why) in targets {
-        registry.intercept(move |_, path, _| path.contains("/blobs/").then(|| answer(302, &[("location", target)], ""))?);
+        registry.intercept(move |_, path, _| {
+            path.contains("/blobs/").then(|| answer(302, &[("location", target)], ""))?
+        });
         let error = error(&registry).await.to_string();
         assert!(error.contains(why), "{target}: {error}");
     }
@@ -195,12 +208,14 @@ async fn a_name_that_leads_to_this_machine_is_not_connected_to() {
 async fn pages_of_referrers_end() {
     let registry = registry(|_, path, _| {
         let next = "</v2/team/policy/referrers/sha256:00?page=again>; rel=\"next\"";
-        path.contains("/referrers/").then(|| answer(200, &[("link", next)], "{\"schemaVersion\":2,\"manifests\":[]}"))?
+        path.contains("/referrers/")
+            .then(|| answer(200, &[("link", next)], "{\"schemaVersion\":2,\"manifests\":[]}"))?
     })
     .await;
     let before = registry.requests().len();
     let (_, artifact) = pull(&impatient(&registry), &Name::Tag("1.0.0".to_owned())).await.unwrap();
     assert!(artifact.cases.is_empty());
-    let pages = registry.requests().iter().skip(before).filter(|(_, path, _)| path.contains("/referrers/")).count();
+    let pages =
+        registry.requests().iter().skip(before).filter(|(_, path, _)| path.contains("/referrers/")).count();
     assert_eq!(pages, 4);
 }

@@ -58,7 +58,10 @@ async fn what_a_key_has_signed_is_verified_in_both_formats() {
             let verified = verify(&remote, &digest, &any(&[&other, &public])).await.unwrap();
             assert_eq!(verified.keys.into_iter().collect::<Vec<_>>(), [public.fingerprint()]);
             let why = unverified(verify(&remote, &digest, &any(&[&other])).await);
-            assert!(why.contains("not signed by the trusted key: its signatures are 1 by other keys"), "{why}");
+            assert!(
+                why.contains("not signed by the trusted key: its signatures are 1 by other keys"),
+                "{why}"
+            );
 
             let folder = tempfile::tempdir().unwrap();
             let layout = Layout::new(folder.path());
@@ -180,8 +183,10 @@ fn a_key_of_another_kind_is_refused_with_the_remedy() {
         ("", "it is no PEM"),
         ("-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n", "openssl pkcs8"),
         ("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "it cannot be used"),
-        ("-----BEGIN ENCRYPTED SIGSTORE PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED SIGSTORE PRIVATE KEY-----\n",
-         "COSIGN_PASSWORD"),
+        (
+            "-----BEGIN ENCRYPTED SIGSTORE PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED SIGSTORE PRIVATE KEY-----\n",
+            "COSIGN_PASSWORD",
+        ),
         ("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "cosign generate-key-pair"),
     ] {
         let error = SigningKey::read(text.as_bytes(), None).err().unwrap().to_string();

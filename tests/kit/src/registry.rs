@@ -67,7 +67,10 @@ impl OciRegistry {
     }
 
     /// From now on, `answer` is asked first.
-    pub fn intercept(&self, answer: impl Fn(&Method, &str, &HeaderMap) -> Option<Reply> + Send + Sync + 'static) {
+    pub fn intercept(
+        &self,
+        answer: impl Fn(&Method, &str, &HeaderMap) -> Option<Reply> + Send + Sync + 'static,
+    ) {
         *self.shared.intercept.lock().unwrap() = Some(Box::new(answer));
     }
 

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bindery_registry::{
-    Access, Digest, Layout, Name, Reference, Registry, RegistryError, Timeouts, TrustedKeys, copy, pull_manifest,
-    verify,
+    Access, Digest, Layout, Name, Reference, Registry, RegistryError, Timeouts, TrustedKeys, copy,
+    pull_manifest, verify,
 };
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
@@ -126,7 +126,9 @@ impl RegistryModules {
         let missing = |why: String| Missing { why, is_unverified: false };
         let reference: Reference = reference.parse().map_err(missing)?;
         let Some(digest) = reference.digest() else {
-            return Err(missing(format!("{reference}: name the digest; a tag may be moved to another module")));
+            return Err(missing(format!(
+                "{reference}: name the digest; a tag may be moved to another module"
+            )));
         };
         // Reading and hashing takes a while.
         let (inner, runtime) = (Arc::clone(&self.0), Handle::current());

@@ -45,14 +45,19 @@ pub(crate) struct Arguments {
 fn annotation(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("give KEY=VALUE")?;
     let is_bindery = key.starts_with("dev.bindery.");
-    if key.is_empty() || is_bindery { Err("give another key".to_owned()) } else { Ok((key.into(), value.into())) }
+    if key.is_empty() || is_bindery {
+        Err("give another key".to_owned())
+    } else {
+        Ok((key.into(), value.into()))
+    }
 }
 
 /// Runs `bindery policy push`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let to = &arguments.to;
     let path = arguments.module.path()?;
-    let repository = || arguments.registry.client_of_user()?.repository(to, Access::Push).map_err(anyhow::Error::from);
+    let repository =
+        || arguments.registry.client_of_user()?.repository(to, Access::Push).map_err(anyhow::Error::from);
     let digest = if path.is_dir() {
         wait(async { push_layout(&path, &repository()?, to).await })?
     } else {
@@ -105,16 +110,16 @@ fn describe(argument: &ModuleArgument, path: &Path) -> Result<(BTreeMap<String, 
             let options = Options { cache: argument.cache().engine_cache.clone(), ..Options::default() };
             let engine = Host::new(&options)?.load_file(path, Limits::default());
             engine.with_context(|| format!("{} is neither a policy nor an engine", path.display()))?;
-            return Ok((BTreeMap::from([(TITLE.to_owned(), stem)]), vec!["bindery:policy/engine".to_owned()]));
+            return Ok((
+                BTreeMap::from([(TITLE.to_owned(), stem)]),
+                vec!["bindery:policy/engine".to_owned()],
+            ));
         }
         policy => policy.with_context(|| format!("{} is no policy", path.display()))?,
     };
     let metadata = policy.metadata();
-    let annotations = [
-        (TITLE, &metadata.name),
-        (VERSION, &metadata.version),
-        (DESCRIPTION, &metadata.description),
-    ];
+    let annotations =
+        [(TITLE, &metadata.name), (VERSION, &metadata.version), (DESCRIPTION, &metadata.description)];
     let export = match policy {
         Matcher(_) => "bindery:policy/match@0.2.0",
         Reclaimer(_) => "bindery:policy/reclaim@0.2.0",

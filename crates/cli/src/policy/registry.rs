@@ -82,7 +82,9 @@ fn users_credentials() -> Option<PathBuf> {
         folder("REGISTRY_AUTH_FILE"),
         folder("XDG_RUNTIME_DIR").map(|folder| folder.join("containers/auth.json")),
         home.clone().map(|home| home.join(".config/containers/auth.json")),
-        folder("DOCKER_CONFIG").or(home.map(|home| home.join(".docker"))).map(|folder| folder.join("config.json")),
+        folder("DOCKER_CONFIG")
+            .or(home.map(|home| home.join(".docker")))
+            .map(|folder| folder.join("config.json")),
     ];
     candidates.into_iter().flatten().find(|path| path.is_file())
 }

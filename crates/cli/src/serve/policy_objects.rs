@@ -25,8 +25,8 @@ use self::review::ObjectReviewer;
 use super::Arguments;
 use super::components::Components;
 use super::mode::ModeArgument;
-use crate::policies::registry::{ObjectRegistryArguments, RegistryModules};
 use crate::policies::object::{Effect, Hosts, LoadedObject, LoadedObjects, ObjectName, chain, object_name};
+use crate::policies::registry::{ObjectRegistryArguments, RegistryModules};
 
 /// How often changes of counters are written to status.
 const STATUS_EVERY: Duration = Duration::from_secs(10);

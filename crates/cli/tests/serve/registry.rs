@@ -38,7 +38,15 @@ impl World {
         let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
         let key = self.folder.path().join(key).display().to_string();
         let cache = self.folder.path().join("cache").display().to_string();
-        let flags = ["--policy-objects=true", "--policies", &shipped, "--registry-key", &key, "--engine-cache", &cache];
+        let flags = [
+            "--policy-objects=true",
+            "--policies",
+            &shipped,
+            "--registry-key",
+            &key,
+            "--engine-cache",
+            &cache,
+        ];
         self.cluster.replica_with(identity, &flags)
     }
 

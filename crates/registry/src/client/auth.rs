@@ -42,7 +42,9 @@ impl Challenge {
             return None;
         }
         let value = |wanted: &str| {
-            parameters(rest).find(|(key, _)| key.eq_ignore_ascii_case(wanted)).map(|(_, value)| value.to_owned())
+            parameters(rest)
+                .find(|(key, _)| key.eq_ignore_ascii_case(wanted))
+                .map(|(_, value)| value.to_owned())
         };
         Some(Self::Bearer { realm: value("realm")?, service: value("service"), scope: value("scope") })
     }
@@ -99,8 +101,9 @@ pub(super) fn bearer(body: &[u8], host: &str) -> Result<HeaderValue> {
 
 /// A value that is not shown in logs.
 fn secret(text: &str) -> Result<HeaderValue> {
-    let mut value = HeaderValue::from_str(text)
-        .map_err(|_| RegistryError::Denied("the credentials have characters that HTTP cannot carry".into()))?;
+    let mut value = HeaderValue::from_str(text).map_err(|_| {
+        RegistryError::Denied("the credentials have characters that HTTP cannot carry".into())
+    })?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -118,7 +121,8 @@ mod tests {
             }
             Challenge::of(&headers)
         };
-        let bearer = r#"Bearer realm="https://auth.example/token",service="reg",scope="repository:a:pull,push""#;
+        let bearer =
+            r#"Bearer realm="https://auth.example/token",service="reg",scope="repository:a:pull,push""#;
         let wanted = Challenge::Bearer {
             realm: "https://auth.example/token".to_owned(),
             service: Some("reg".to_owned()),
@@ -134,7 +138,8 @@ mod tests {
 
     #[test]
     fn a_token_is_fetched_only_from_a_url_without_credentials() {
-        let uri = |realm| token_uri(realm, Some("reg & co"), "repository:a/b:pull").map(|uri| uri.to_string());
+        let uri =
+            |realm| token_uri(realm, Some("reg & co"), "repository:a/b:pull").map(|uri| uri.to_string());
         assert_eq!(
             uri("https://auth.example/token?x=1").unwrap(),
             "https://auth.example/token?x=1&scope=repository%3Aa%2Fb%3Apull&service=reg+%26+co"

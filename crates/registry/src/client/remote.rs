@@ -86,7 +86,10 @@ impl Repository for Remote {
         }
         let at = location(&uri, &begun.headers)?;
         if (at.scheme(), at.authority()) != (uri.scheme(), uri.authority()) {
-            return invalid(format!("{} wants the upload at {at}; only its own host is written to", self.host));
+            return invalid(format!(
+                "{} wants the upload at {at}; only its own host is written to",
+                self.host
+            ));
         }
         let joint = if at.query().is_some() { '&' } else { '?' };
         let at = format!("{at}{joint}digest={digest}");

@@ -15,9 +15,9 @@ use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
 use webpki_root_certs::TLS_SERVER_ROOT_CERTS;
@@ -102,9 +102,9 @@ impl Transport {
         match authorities {
             Some(pem) => {
                 for certificate in CertificateDer::pem_slice_iter(pem) {
-                    let added = certificate.map_err(|error| format!("{error:?}")).and_then(|certificate| {
-                        roots.add(certificate).map_err(|error| error.to_string())
-                    });
+                    let added = certificate
+                        .map_err(|error| format!("{error:?}"))
+                        .and_then(|certificate| roots.add(certificate).map_err(|error| error.to_string()));
                     added.or_else(|why| invalid(format!("the file of authorities cannot be used: {why}")))?;
                 }
                 if roots.is_empty() {
@@ -199,9 +199,12 @@ impl Transport {
     ) -> Result<Answer> {
         let (head, mut body) = answer.into_parts();
         let encoding = head.headers.get(CONTENT_ENCODING);
-        if let Some(encoding) = encoding.filter(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
+        if let Some(encoding) =
+            encoding.filter(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
         {
-            return invalid(format!("{host} sent an answer encoded as {encoding:?}, which was not asked for"));
+            return invalid(format!(
+                "{host} sent an answer encoded as {encoding:?}, which was not asked for"
+            ));
         }
         let is_success = head.status.is_success();
         let max = if is_success { max } else { ANSWER_MAX };

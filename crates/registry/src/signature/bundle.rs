@@ -12,7 +12,7 @@ use super::keys::{PublicKey, SigningKey};
 use super::{Signature, layer};
 use crate::artifact::put_referrer;
 use crate::digest::Digest;
-use crate::error::{Result, invalid};
+use crate::error::{RegistryError, Result, invalid};
 use crate::manifest::{Descriptor, Manifest};
 use crate::media;
 use crate::repository::{Name, Repository};
@@ -101,7 +101,11 @@ fn encoded(payload_type: &str, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Reads the bundle of a referrer of `subject`.
-pub(super) async fn read(from: &dyn Repository, referrer: &Digest, subject: &Digest) -> Result<SignedStatement> {
+pub(super) async fn read(
+    from: &dyn Repository,
+    referrer: &Digest,
+    subject: &Digest,
+) -> Result<SignedStatement> {
     let what = format!("manifest {referrer}");
     let manifest = Manifest::parse(&from.manifest(&Name::Digest(*referrer)).await?, &what)?;
     let is_about = manifest.subject.as_ref().is_some_and(|of| of.digest == *subject);
@@ -117,14 +121,15 @@ pub(super) async fn read(from: &dyn Repository, referrer: &Digest, subject: &Dig
     let [EnvelopeSignature { sig }] = &*signatures else {
         return invalid(format!("{what} has {} signatures, not one", signatures.len()));
     };
-    let decode = |text: &str| BASE64_STANDARD.decode(text).or_else(|error| invalid(format!("{what}: {error}")));
+    let decode =
+        |text: &str| BASE64_STANDARD.decode(text).or_else(|error| invalid(format!("{what}: {error}")));
     let (payload, signature) = (decode(&payload)?, decode(sig)?);
     Ok(SignedStatement { payload, payload_type, signature, referred: *subject })
 }
 
 /// Writes a bundle as a referrer of a manifest.
 pub(super) async fn write(to: &dyn Repository, subject: &Descriptor, key: &SigningKey) -> Result<()> {
-    let failed = |error: super::KeyError| invalid(error.to_string());
+    let failed = |error: super::KeyError| RegistryError::Invalid(error.to_string());
     let statement = json!({
         "_type": STATEMENT_TYPE,
         "subject": [{"digest": {"sha256": subject.digest.hex()}}],
@@ -132,8 +137,8 @@ pub(super) async fn write(to: &dyn Repository, subject: &Descriptor, key: &Signi
         "predicate": {},
     });
     let payload = statement.to_string().into_bytes();
-    let signature = key.sign(&encoded(PAYLOAD_TYPE, &payload)).or_else(failed)?;
-    let hint = key.public().or_else(failed)?.hint();
+    let signature = key.sign(&encoded(PAYLOAD_TYPE, &payload)).map_err(failed)?;
+    let hint = key.public().map_err(failed)?.hint();
     let envelope = Envelope {
         payload: BASE64_STANDARD.encode(&payload),
         payload_type: PAYLOAD_TYPE.to_owned(),

@@ -38,7 +38,8 @@ impl PublicKey {
     ///
     /// There is none, or one is of another kind.
     pub fn read_all(text: &[u8]) -> Result<Vec<Self>, KeyError> {
-        let blocks = pem::parse_many(text).map_err(|error| KeyError(format!("it is no PEM: {error}; {REMEDY}")))?;
+        let blocks =
+            pem::parse_many(text).map_err(|error| KeyError(format!("it is no PEM: {error}; {REMEDY}")))?;
         let keys: Result<Vec<_>, _> = blocks.iter().map(Self::of).collect();
         match keys? {
             keys if keys.is_empty() => Err(KeyError(format!("it has no key; {REMEDY}"))),
@@ -99,7 +100,8 @@ impl SigningKey {
                 Self::of(&sealed::open(block.contents(), password)?)
             }
             "EC PRIVATE KEY" => Err(KeyError(
-                "it is an EC PRIVATE KEY; `openssl pkcs8 -topk8 -nocrypt` makes a PRIVATE KEY of it".to_owned(),
+                "it is an EC PRIVATE KEY; `openssl pkcs8 -topk8 -nocrypt` makes a PRIVATE KEY of it"
+                    .to_owned(),
             )),
             other => Err(KeyError(format!("it is a {other}; {REMEDY}"))),
         }

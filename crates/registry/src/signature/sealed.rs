@@ -69,5 +69,6 @@ pub(super) fn open(bytes: &[u8], password: &[u8]) -> Result<Vec<u8>, KeyError> {
     scrypt(password, &salt, &params, &mut key).map_err(|error| wrong(&error.to_string()))?;
     let cipher = XSalsa20Poly1305::new(Key::from_slice(&key));
     let opened = cipher.decrypt(Nonce::from_slice(&nonce), &*ciphertext);
-    opened.map_err(|_| KeyError("it cannot be decrypted: the password in COSIGN_PASSWORD is wrong".to_owned()))
+    opened
+        .map_err(|_| KeyError("it cannot be decrypted: the password in COSIGN_PASSWORD is wrong".to_owned()))
 }

@@ -69,7 +69,12 @@ pub(super) async fn read(from: &dyn Repository, descriptor: &Descriptor) -> Resu
 }
 
 /// Adds a signature to the image.
-pub(super) async fn write(to: &dyn Repository, subject: &Digest, place: &str, key: &SigningKey) -> Result<()> {
+pub(super) async fn write(
+    to: &dyn Repository,
+    subject: &Digest,
+    place: &str,
+    key: &SigningKey,
+) -> Result<()> {
     let payload = json!({
         "critical": {
             "identity": {"docker-reference": place},

@@ -127,7 +127,10 @@ impl hyper::body::Body for Endless {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&PIECE)))))
     }
 }
@@ -148,7 +151,8 @@ impl Shared {
         body: &Bytes,
     ) -> Response<Bytes> {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
-        let basic = |(user, password)| format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}")));
+        let basic =
+            |(user, password)| format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}")));
         if path == "/token" {
             let wanted = self.settings.token_for.map(basic);
             return if authorization == wanted.as_deref() {
@@ -163,7 +167,10 @@ impl Shared {
             let scheme = if self.settings.certificate.is_some() { "https" } else { "http" };
             let challenge = match bearer {
                 Some(_) => {
-                    format!("Bearer realm=\"{scheme}://localhost:{}/token\",service=\"kit\"", self.address.port())
+                    format!(
+                        "Bearer realm=\"{scheme}://localhost:{}/token\",service=\"kit\"",
+                        self.address.port()
+                    )
                 }
                 None => "Basic realm=\"kit\"".to_owned(),
             };

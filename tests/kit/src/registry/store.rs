@@ -28,7 +28,13 @@ impl Store {
         digest
     }
 
-    pub(super) fn put_manifest(&mut self, repository: &str, name: &str, media_type: &str, bytes: &[u8]) -> String {
+    pub(super) fn put_manifest(
+        &mut self,
+        repository: &str,
+        name: &str,
+        media_type: &str,
+        bytes: &[u8],
+    ) -> String {
         let digest = digest(bytes);
         let key = (repository.to_owned(), digest.clone());
         self.manifests.insert(key, (media_type.to_owned(), bytes.to_vec()));
