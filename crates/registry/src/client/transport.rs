@@ -143,9 +143,7 @@ impl Transport {
             Err(RegistryError::Unavailable(format!("{host} cannot be connected to: no answer in time")))
         })?;
         let failed = |error: hyper::Error| {
-            // An answer that is no HTTP, or has too many headers, will not become better.
-            let why = format!("{host} gave no answer by HTTP: {error}");
-            if error.is_parse() { RegistryError::Invalid(why) } else { RegistryError::Unavailable(why) }
+            RegistryError::Unavailable(format!("{host} gave no answer by HTTP: {error}"))
         };
         let mut builder = http1::Builder::new();
         builder.max_buf_size(BUFFER).max_headers(HEADERS_MAX);
