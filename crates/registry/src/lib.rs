@@ -1,8 +1,8 @@
 //! Modules of policies and engines in OCI registries.
 //!
 //! - [`Reference`] names an artifact: `oci://HOST[:PORT]/REPOSITORY[:TAG][@sha256:HEX]`.
-//! - [`Registry`] speaks to registries (OCI distribution 1.1) as if each were hostile: [`limits`] bounds every
-//!   answer, and no byte is used before its digest is checked. [`Layout`] is the same on disk.
+//! - [`Registry`] speaks to registries (OCI distribution 1.1) as if each were hostile: [`limits`] bounds
+//!   every answer, and no byte is used before its digest is checked. [`Layout`] is the same on disk.
 //! - [`Artifact`] is a module with its cases and its page; [`push`], [`pull`] and [`copy`] carry it.
 //! - [`sign`] and [`verify`] are compatible with cosign: its bundles of version 3 and its tags of version 2.
 

@@ -1,8 +1,8 @@
 //! Signatures of manifests, compatible with cosign: made by keys, and checked without any server but the
 //! registry.
 //!
-//! Cosign 3 writes a Sigstore bundle as a referrer of the manifest ([`bundle`]); cosign 2 wrote payloads under
-//! a tag ([`simple`]). Both are written and read. A time, a certificate or an entry of a transparency log in
+//! Cosign 3 writes a Sigstore bundle as a referrer of the manifest (`bundle.rs`); cosign 2 wrote payloads
+//! under a tag (`simple.rs`). Both are written and read. A time, a certificate or an entry of a transparency log in
 //! them proves nothing here, and is not read.
 
 mod bundle;

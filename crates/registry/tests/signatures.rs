@@ -179,14 +179,13 @@ async fn a_tag_is_not_signed() {
 
 #[test]
 fn a_key_of_another_kind_is_refused_with_the_remedy() {
+    let kind = "ENCRYPTED SIGSTORE PRIVATE KEY";
+    let sealed = format!("-----BEGIN {kind}-----\nAAAA\n-----END {kind}-----\n");
     for (text, why) in [
         ("", "it is no PEM"),
         ("-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n", "openssl pkcs8"),
         ("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "it cannot be used"),
-        (
-            "-----BEGIN ENCRYPTED SIGSTORE PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED SIGSTORE PRIVATE KEY-----\n",
-            "COSIGN_PASSWORD",
-        ),
+        (&sealed, "COSIGN_PASSWORD"),
         ("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "cosign generate-key-pair"),
     ] {
         let error = SigningKey::read(text.as_bytes(), None).err().unwrap().to_string();

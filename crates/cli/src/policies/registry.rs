@@ -219,7 +219,7 @@ impl Inner {
             Ok(()) => _ = failures.remove(&digest),
             Err(error) => {
                 let why = format!("{reference}: {error}");
-                tracing::warn!(module = %reference, %error, "the module cannot be fetched; trying again later");
+                tracing::warn!(module = %reference, %error, "the module is not fetched; trying again later");
                 if let Some(failure) = failures.get_mut(&digest) {
                     let is_unverified = matches!(error, RegistryError::Unverified(_));
                     let pause = RETRY_MIN.saturating_mul(1 << failure.failures.min(10)).min(RETRY_MAX);
