@@ -27,8 +27,21 @@ const MAY_NAME: [(&str, &[&str]); 5] = [
     ("wasmtime", &["bindery-host"]),
     ("kube", &["bindery-kube", "bindery-sim", "bindery-webhook", "bindery"]),
     ("k8s-openapi", &["bindery-kube", "bindery-sim", "bindery-webhook"]),
-    ("serde_json", &["bindery-kube", "bindery-policy", "bindery-sim", "bindery-webhook", "bindery"]),
-    ("tokio", &["bindery-controller", "bindery-kube", "bindery-sim", "bindery-webhook", "bindery"]),
+    (
+        "serde_json",
+        &["bindery-kube", "bindery-policy", "bindery-registry", "bindery-sim", "bindery-webhook", "bindery"],
+    ),
+    (
+        "tokio",
+        &[
+            "bindery-controller",
+            "bindery-kube",
+            "bindery-registry",
+            "bindery-sim",
+            "bindery-webhook",
+            "bindery",
+        ],
+    ),
 ];
 
 /// The crates that compute decisions: pure, and so small.

@@ -124,6 +124,27 @@ that is less.
 {{- toJson $documents -}}
 {{- end -}}
 
+{{/* The public keys of registries by name, without those that null takes away. */}}
+{{- define "bindery.registryKeys" -}}
+{{- $keys := dict -}}
+{{- range $name, $text := .Values.policies.registry.keys -}}
+{{- with $text }}{{ $_ := set $keys $name . }}{{ end -}}
+{{- end -}}
+{{- toJson $keys -}}
+{{- end -}}
+
+{{/* The files about registries by name: public keys, and the authorities. */}}
+{{- define "bindery.registryFiles" -}}
+{{- $files := dict -}}
+{{- if .Values.policies.objects -}}
+{{- range $name, $text := include "bindery.registryKeys" . | fromJson -}}
+{{- $_ := set $files (printf "%s.pub" $name) $text -}}
+{{- end -}}
+{{- with .Values.policies.registry.ca }}{{ $_ := set $files "ca.crt" . }}{{ end -}}
+{{- end -}}
+{{- toJson $files -}}
+{{- end -}}
+
 {{/* Whether pods compile components. */}}
 {{- define "bindery.compiles" -}}
 {{- if or (ne (include "bindery.engine" .) "native") (include "bindery.documents" . | fromJson) .Values.policies.objects -}}yes{{- end -}}

@@ -15,6 +15,19 @@ policy: /etc/bindery/policies
 {{- end }}
 {{- if .Values.policies.objects }}
 policy-objects: true
+registry-network: {{ .Values.policies.registry.network }}
+{{- with include "bindery.registryKeys" . | fromJson }}
+{{- $files := list }}
+{{- range $name, $_ := . }}{{ $files = append $files (printf "/etc/bindery/registry/%s.pub" $name) }}{{ end }}
+registry-key: {{ join "," $files | quote }}
+registry-require: {{ $.Values.policies.registry.require | quote }}
+{{- end }}
+{{- with .Values.policies.registry.authSecret }}
+registry-auth: /etc/bindery/registry-auth/config.json
+{{- end }}
+{{- with .Values.policies.registry.ca }}
+registry-ca: /etc/bindery/registry/ca.crt
+{{- end }}
 {{- end }}
 recycle: {{ .Values.recycling.enabled }}
 {{- with .Values.recycling.image }}

@@ -175,7 +175,8 @@ impl Arguments {
         client: &ApiClient,
         files: &Chain,
     ) -> Result<Result<Option<Arc<Chain>>, ReadError>> {
-        let hosts = Hosts::new(self.engine.cache(), self.policies.shipped())?;
+        let cache = self.engine.cache();
+        let hosts = Hosts::new(cache, self.policies.shipped(), RegistryModules::offline(cache))?;
         let loaded = object::of_cluster(client, &hosts).await;
         Ok(loaded.map(|loaded| {
             for ((kind, name), object) in &loaded {

@@ -1,6 +1,7 @@
 //! The policies that a command is given.
 
 pub(crate) mod object;
+pub(crate) mod registry;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

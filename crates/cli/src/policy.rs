@@ -1,4 +1,4 @@
-//! `bindery policy`: what authors of policies need.
+//! `bindery policy`: what authors of policies need, and what distributes their policies.
 
 mod bench;
 #[cfg(feature = "authoring")]
@@ -11,17 +11,22 @@ pub(crate) mod module;
 #[cfg(feature = "authoring")]
 mod new;
 pub(crate) mod questions;
+mod pull;
+mod push;
+pub(crate) mod registry;
 mod shown;
+mod sign;
 mod test;
 #[cfg(test)]
 mod tests;
+mod verify;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Subcommand;
 
-/// Write, test, measure and inspect policies, without a cluster; take back those of a cluster.
+/// Write, test, measure, inspect, distribute and sign policies; take back those of a cluster.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -38,8 +43,12 @@ enum Command {
     Bench(bench::Arguments),
     History(history::HistoryArguments),
     Inspect(inspect::Arguments),
+    Pull(pull::Arguments),
+    Push(push::Arguments),
+    Sign(sign::Arguments),
     Test(test::Arguments),
     Undo(history::UndoArguments),
+    Verify(verify::Arguments),
 }
 
 /// Runs `bindery policy`.
@@ -52,7 +61,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         Command::Bench(arguments) => bench::run(arguments),
         Command::History(arguments) => history::print(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),
+        Command::Pull(arguments) => pull::run(arguments),
+        Command::Push(arguments) => push::run(arguments),
+        Command::Sign(arguments) => sign::run(arguments),
         Command::Test(arguments) => test::run(arguments),
         Command::Undo(arguments) => history::undo(arguments),
+        Command::Verify(arguments) => verify::run(arguments),
     }
 }

@@ -29,6 +29,8 @@ mod load;
 mod policies;
 #[path = "serve/policy_objects.rs"]
 mod policy_objects;
+#[path = "serve/registry.rs"]
+mod registry;
 #[path = "serve/restored.rs"]
 mod restored;
 #[path = "serve/steer.rs"]

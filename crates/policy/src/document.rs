@@ -83,8 +83,8 @@ pub struct EngineDocument {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EngineSpec {
     /// The component: `builtin:NAME` for one that ships; the absolute path of a file; of a document also a
-    /// path relative to it, and of a cluster object `configmap:NAMESPACE/NAME/KEY`, the binary data of a
-    /// ConfigMap.
+    /// path relative to it; of a cluster object also `configmap:NAMESPACE/NAME/KEY`, the binary data of a
+    /// ConfigMap, and `oci://HOST/REPOSITORY@sha256:HEX`, an artifact of a registry.
     #[cfg_attr(feature = "schema", schemars(length(max = MODULE_MAX)))]
     pub module: String,
     /// Whether it is in effect; `enforce` by default. One engine is: of several the first by name.
@@ -98,8 +98,8 @@ pub struct EngineSpec {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MatchPolicySpec {
     /// The component: `builtin:NAME` for one that ships; the absolute path of a file; of a document also a
-    /// path relative to it, and of a cluster object `configmap:NAMESPACE/NAME/KEY`, the binary data of a
-    /// ConfigMap.
+    /// path relative to it; of a cluster object also `configmap:NAMESPACE/NAME/KEY`, the binary data of a
+    /// ConfigMap, and `oci://HOST/REPOSITORY@sha256:HEX`, an artifact of a registry.
     #[cfg_attr(feature = "schema", schemars(length(max = MODULE_MAX)))]
     pub module: String,
     /// Whether it is in effect; `enforce` by default.
@@ -167,8 +167,8 @@ pub struct ReclaimPolicy {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReclaimPolicySpec {
     /// The component: `builtin:NAME` for one that ships; the absolute path of a file; of a document also a
-    /// path relative to it, and of a cluster object `configmap:NAMESPACE/NAME/KEY`, the binary data of a
-    /// ConfigMap.
+    /// path relative to it; of a cluster object also `configmap:NAMESPACE/NAME/KEY`, the binary data of a
+    /// ConfigMap, and `oci://HOST/REPOSITORY@sha256:HEX`, an artifact of a registry.
     #[cfg_attr(feature = "schema", schemars(length(max = MODULE_MAX)))]
     pub module: String,
     /// Whether it is in effect; `enforce` by default.

@@ -16,7 +16,7 @@ pub struct ObjectStatus {
     /// SHA-256 of the module in use, as `sha256:HEX`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<Text>,
-    /// `Ready`, `Compiling`, `SettingsValid` and `Effective`.
+    /// `Ready`, `Compiling`, `SettingsValid` and `Effective`; of a module of a registry also `Verified`.
     #[cfg_attr(feature = "schema", schemars(extend(
         "x-kubernetes-list-type" = "map",
         "x-kubernetes-list-map-keys" = ["type"],

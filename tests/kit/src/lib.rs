@@ -12,6 +12,7 @@
 //! - `module` (feature `modules`) makes matchers in WebAssembly, also broken ones.
 //! - `policy` (feature `policy`) makes a policy of a native matcher, and `reclaim_rule` a rule of a native
 //!   reclaimer; the kit has several of both.
+//! - `OciRegistry` (feature `registry`) is a registry of the OCI distribution API on loopback, honest or not.
 //! - `poll` (feature `waiting`) waits for state that no event reports.
 //! - [`Choices`] and [`check_all`] make random tests that their seed repeats.
 //! - [`Logged`] captures log lines, [`allow_files`] raises the limit of open files, [`resident_kib`] and
@@ -36,6 +37,8 @@ mod percentiles;
 mod random;
 #[cfg(feature = "policy")]
 mod reclaimers;
+#[cfg(feature = "registry")]
+mod registry;
 #[cfg(feature = "api")]
 pub mod upstream;
 #[cfg(feature = "waiting")]
@@ -59,6 +62,8 @@ pub use percentiles::percentiles;
 pub use random::{Choices, check_all, number_from_env, seeded_runner};
 #[cfg(feature = "policy")]
 pub use reclaimers::{ByLabel, KEEP, keeps_labelled, reclaim_rule};
+#[cfg(feature = "registry")]
+pub use registry::{OciRegistry, RegistrySettings, Reply};
 #[cfg(feature = "waiting")]
 pub use waiting::poll;
 pub use writes::{steer_claim, steer_volume, write_claim, write_volume};

@@ -1,11 +1,12 @@
 //! Policies and engines that are cluster objects: what each has loaded.
 
+
 mod hosts;
 mod load;
 mod rollback;
 mod trial;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
@@ -15,13 +16,15 @@ use bindery_policy::{
     Chain, ENGINE, EffectMode, LastGood, MATCH_POLICY, ObjectStatus, ObservedEngine, Policy, RECLAIM_POLICY,
     ReclaimRule, RolledBack,
 };
+use bindery_registry::Digest;
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
 pub(crate) use self::hosts::Hosts;
+use super::registry::named_digest;
 use super::{Document, Loaded};
 use crate::compile::ComponentKind;
-use crate::policy::module::{self, CONFIG_MAP};
+use crate::policy::module::{self, CONFIG_MAP, REGISTRY};
 
 /// What an object puts into effect.
 #[derive(Clone)]
@@ -48,6 +51,8 @@ pub(crate) enum Cause {
     Invalid,
     /// The module could not be read.
     ModuleUnavailable,
+    /// The trusted keys have not signed the module.
+    SignatureInvalid,
     /// The module is not a component of this kind, or it failed.
     ModuleInvalid,
     /// The module does not accept the settings.
@@ -64,6 +69,7 @@ impl Cause {
             Self::Loading => "Loading",
             Self::Invalid => "Invalid",
             Self::ModuleUnavailable => "ModuleUnavailable",
+            Self::SignatureInvalid => "SignatureInvalid",
             Self::ModuleInvalid => "ModuleInvalid",
             Self::SettingsInvalid => "SettingsInvalid",
             Self::TrialFailed => "TrialFailed",
@@ -79,6 +85,7 @@ impl Fault {
             Cause::SettingsInvalid => "spec.settings",
             Cause::ModuleInvalid
             | Cause::ModuleUnavailable
+            | Cause::SignatureInvalid
             | Cause::TrialFailed
             | Cause::RolledBack
             | Cause::Loading => "spec.module",
@@ -102,6 +109,8 @@ pub(crate) struct LoadedObject {
     /// The generation that was taken back, if it is still the newest.
     pub(crate) rolled_back: Option<RolledBack>,
     pub(crate) fault: Option<Fault>,
+    /// The fingerprints of the keys that have signed the module of the newest generation.
+    pub(crate) signed_by: Option<BTreeSet<Digest>>,
     /// The ConfigMaps of its module and of the last good one, and the versions that were read.
     config_maps: Vec<(ConfigMapKey, Option<String>)>,
 }
@@ -109,8 +118,17 @@ pub(crate) struct LoadedObject {
 impl LoadedObject {
     /// An object that has loaded nothing.
     pub(crate) fn new(object: Value) -> Self {
-        let (last_good, history, before, rolled_back, fault, config_maps) = Default::default();
-        Self { object, effect: Effect::None, last_good, history, before, rolled_back, fault, config_maps }
+        Self {
+            object,
+            effect: Effect::None,
+            last_good: None,
+            history: Vec::new(),
+            before: None,
+            rolled_back: None,
+            fault: None,
+            signed_by: None,
+            config_maps: Vec::new(),
+        }
     }
 
     /// What is in effect while an object is being loaded: what it has loaded earlier, or what holds all that
@@ -168,14 +186,18 @@ impl LoadedObject {
             }
             Err(fault) => fault,
         };
-        let (kind, name) = object_name(&object);
-        tracing::error!(kind, name, error = fault.why, "the object cannot be loaded");
+        let is_known = |earlier: &Self| earlier.why_not_ready() == Some(&fault.why);
+        if !earlier.as_ref().is_some_and(is_known) {
+            let (kind, name) = object_name(&object);
+            tracing::error!(kind, name, error = fault.why, "the object cannot be loaded");
+        }
         match (earlier, loading.last_good.take()) {
             (Some(Self { effect, last_good: Some(last_good), before, .. }), _) => {
                 (loading.effect, loading.last_good, loading.before) = (effect, Some(last_good), before);
             }
             (_, Some(last_good)) => {
                 loading.effect = loading.restore(last_good, &fault.why, hosts, objects).await;
+                loading.signed_by = None;
             }
             (_, None) => loading.effect = held(&object, &fault.why),
         }
@@ -230,9 +252,10 @@ impl LoadedObject {
     /// Whether its module could not be read or compiled, so that another try may succeed although nothing has
     /// changed.
     pub(crate) fn may_be_retried(&self) -> bool {
-        let cause = self.fault.as_ref().map(|fault| fault.cause);
-        cause == Some(Cause::Loading)
-            || cause == Some(Cause::ModuleUnavailable) && self.config_maps.is_empty()
+        let may_be_there = [Cause::ModuleUnavailable, Cause::SignatureInvalid];
+        self.fault.as_ref().is_some_and(|fault| {
+            fault.cause == Cause::Loading || may_be_there.contains(&fault.cause) && self.config_maps.is_empty()
+        })
     }
 
     /// What tells whether it has another effect than before: object, generation, module, and why a newer one
@@ -265,13 +288,38 @@ impl LoadedObject {
         let unavailable =
             |error: anyhow::Error| Fault { cause: Cause::ModuleUnavailable, why: format!("{error:#}") };
         let name = object["spec"]["module"].as_str().unwrap_or_default();
-        let module = self.module(name, hosts, objects).await.map_err(unavailable)?;
+        let module = if name.starts_with(REGISTRY) {
+            self.fetched(name, hosts).await?
+        } else {
+            self.module(name, hosts, objects).await.map_err(unavailable)?
+        };
         let kind = if object["kind"] == ENGINE { ComponentKind::Engine } else { ComponentKind::Policy };
         let compiled = hosts.compile(kind, &module).await;
         compiled.map_err(|error| Fault { cause: Cause::ModuleInvalid, why: format!("{error:#}") })?;
         let (object, hosts) = (object.clone(), hosts.clone());
         let loaded = spawn_blocking(move || load::load(&object, &module, &hosts)).await;
         loaded.unwrap_or_else(|panic| Err(Fault { cause: Cause::ModuleInvalid, why: panic.to_string() }))
+    }
+
+    /// The module of a registry, if it is kept.
+    async fn fetched(&mut self, name: &str, hosts: &Hosts) -> Result<Vec<u8>, Fault> {
+        match hosts.registry.get(name, hosts.fetches).await {
+            Ok(module) => {
+                self.signed_by = module.signed_by;
+                Ok(module.bytes)
+            }
+            Err(missing) if missing.is_unverified => {
+                Err(Fault { cause: Cause::SignatureInvalid, why: missing.why })
+            }
+            Err(missing) => Err(Fault { cause: Cause::ModuleUnavailable, why: missing.why }),
+        }
+    }
+
+    /// The modules of registries that it names now, and in its earlier generations.
+    pub(crate) fn registry_digests(&self) -> impl Iterator<Item = Digest> {
+        let earlier = self.last_good.iter().chain(&self.history).filter_map(|good| good.spec.get("module"));
+        let modules = self.object["spec"].get("module").into_iter().chain(earlier);
+        modules.filter_map(|module| named_digest(module.as_str()?))
     }
 
     async fn module(&mut self, name: &str, hosts: &Hosts, objects: &PolicyObjects) -> Result<Vec<u8>> {

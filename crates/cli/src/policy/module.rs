@@ -13,7 +13,7 @@ use crate::engine::CacheArgument;
 /// What names of shipped policies begin with.
 const BUILTIN: &str = "builtin:";
 /// What names of modules in a registry begin with.
-const REGISTRY: &str = "oci://";
+pub(crate) const REGISTRY: &str = "oci://";
 /// What names of modules in ConfigMaps begin with.
 pub(crate) const CONFIG_MAP: &str = "configmap:";
 /// How many calls of policies run at the same time.
@@ -44,6 +44,11 @@ impl ModuleArgument {
     /// The component's file.
     pub(crate) fn path(&self) -> Result<PathBuf> {
         self.shipped.path(&self.module, Path::new(""))
+    }
+
+    /// The folder of compiled components.
+    pub(super) fn cache(&self) -> &CacheArgument {
+        &self.cache
     }
 
     /// Loads the policy.
@@ -85,7 +90,10 @@ impl ShippedArgument {
     /// The file of a module: `builtin:NAME`, or a file, relative to `folder`.
     pub(crate) fn path(&self, module: &str, folder: &Path) -> Result<PathBuf> {
         if module.starts_with(REGISTRY) {
-            bail!("{module}: modules in a registry are not served yet; fetch the file, and name it");
+            bail!(
+                "{module}: only cluster objects name modules in registries; `bindery policy pull --output` \
+                 fetches the file: name that"
+            );
         }
         if module.starts_with(CONFIG_MAP) {
             bail!("{module}: only cluster objects name modules in ConfigMaps; name a file");

@@ -31,6 +31,7 @@ use super::Arguments;
 use super::components::Components;
 use super::mode::ModeArgument;
 use crate::policies::object::{Effect, Hosts, LoadedObject, LoadedObjects, ObjectName, chain, object_name};
+use crate::policies::registry::{ObjectRegistryArguments, RegistryModules};
 
 /// How often changes of counters are written to status.
 const STATUS_EVERY: Duration = Duration::from_secs(10);
@@ -48,6 +49,8 @@ pub(super) struct PolicyObjectsArgument {
     #[arg(long, value_name = "true|false", env = "BINDERY_POLICY_OBJECTS", default_value_t = false,
           action = clap::ArgAction::Set)]
     pub(super) policy_objects: bool,
+    #[command(flatten)]
+    registry: ObjectRegistryArguments,
 }
 
 /// The objects with what they have loaded.
@@ -81,9 +84,11 @@ impl ConfiguredObjects {
     ) -> Result<(Self, PolicyWatches)> {
         let (objects, watches) = PolicyObjects::new(client);
         let (loaded, written, in_effect, readiness, differs_since) = Default::default();
+        let cache = arguments.engine.cache();
+        let registry = RegistryModules::new(cache, &arguments.policy_objects.registry)?;
         let configured = Self {
             objects,
-            hosts: Hosts::new(arguments.engine.cache(), arguments.policies.shipped())?,
+            hosts: Hosts::new(cache, arguments.policies.shipped(), registry)?,
             base,
             mode: arguments.mode,
             loaded,
@@ -101,7 +106,7 @@ impl ConfiguredObjects {
     pub(super) fn reviewer(&self) -> Arc<dyn PolicyReviewer> {
         Arc::new(ObjectReviewer {
             objects: Arc::clone(&self.objects),
-            hosts: self.hosts.clone(),
+            hosts: self.hosts.without_fetches(),
             files: Arc::clone(&self.base.policies),
             mode: self.mode,
         })
@@ -165,6 +170,7 @@ impl ConfiguredObjects {
         let together_until = self.loads.together_until();
         tokio::select! {
             () = self.objects.changed() => self.refresh(false),
+            () = self.hosts.registry().fetched() => self.refresh(true),
             (name, loaded) = self.loads.next() => self.finish(name, loaded),
             () = async { sleep_until(together_until.unwrap_or_else(Instant::now)).await },
                 if together_until.is_some() => self.hold_late(),
@@ -249,6 +255,7 @@ impl ConfiguredObjects {
         let earlier = self.loaded.insert(name, loaded);
         let config_maps = self.loaded.values().flat_map(LoadedObject::config_maps).collect();
         self.objects.follow(&config_maps);
+        self.hosts.registry().want(self.loaded.values().flat_map(LoadedObject::registry_digests));
         earlier.is_none_or(|earlier| earlier.identity() != identity)
     }
 

@@ -26,16 +26,19 @@ const RULES: [Rule; 5] = [
     (
         &[MODULE],
         "self.matches('^(builtin:[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?|\
-         configmap:[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/[-._a-zA-Z0-9]{1,253}|/.+)$')",
-        "'spec.module is ' + self + '; builtin:NAME, configmap:NAMESPACE/NAME/KEY, or the absolute path of a \
-         file is allowed'",
+         configmap:[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/[-._a-zA-Z0-9]{1,253}|\
+         oci://[-.a-zA-Z0-9]+(:[0-9]+)?(/[a-z0-9][-._a-z0-9]*)+(:[_a-zA-Z0-9][-._a-zA-Z0-9]{0,127})?\
+         @sha256:[0-9a-f]{64}|/.+)$')",
+        "'spec.module is ' + self + '; builtin:NAME, configmap:NAMESPACE/NAME/KEY, \
+         oci://HOST/REPOSITORY@sha256:HEX, or the absolute path of a file is allowed'",
     ),
     (
         &[MODULE],
         "self.startsWith('builtin:') == oldSelf.startsWith('builtin:') && \
-         self.startsWith('configmap:') == oldSelf.startsWith('configmap:')",
+         self.startsWith('configmap:') == oldSelf.startsWith('configmap:') && \
+         self.startsWith('oci:') == oldSelf.startsWith('oci:')",
         "'spec.module was ' + oldSelf + ' and is ' + self + '; only another module of the same kind \
-         (builtin:, configmap: or a file) is allowed: create another object'",
+         (builtin:, configmap:, oci: or a file) is allowed: create another object'",
     ),
     (
         &EXPRESSIONS,

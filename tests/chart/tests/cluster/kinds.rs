@@ -63,15 +63,17 @@ type Wrong = (&'static str, Value, String);
 
 fn wrong_in_any_kind() -> Vec<Wrong> {
     const NOT_A_NAME: &str = "a DNS label of at most 63 characters is allowed, such as same-zone";
-    const NOT_A_MODULE: &str =
-        "; builtin:NAME, configmap:NAMESPACE/NAME/KEY, or the absolute path of a file is allowed";
+    const NOT_A_MODULE: &str = "; builtin:NAME, configmap:NAMESPACE/NAME/KEY, \
+                                oci://HOST/REPOSITORY@sha256:HEX, or the absolute path of a file is allowed";
     let mut wrong = Vec::new();
     for file in ["engine", "match-policy", "reclaim-policy"] {
         for name in ["same.zone".to_owned(), "a".repeat(64)] {
             let why = format!("metadata.name is {name}; {NOT_A_NAME}");
             wrong.push((file, json!({"metadata": {"name": name}}), why));
         }
-        for module in ["zones.wasm", "builtin:", "builtin:Zone", "configmap:a/b", "configmap:a/b/c/d", ""] {
+        let by_tag = ["oci://ghcr.io/a:1", "oci://ghcr.io/a@sha256:0"];
+        let others = ["zones.wasm", "builtin:", "builtin:Zone", "configmap:a/b", "configmap:a/b/c/d", ""];
+        for module in by_tag.into_iter().chain(others) {
             let why = format!("spec.module is {module}{NOT_A_MODULE}");
             wrong.push((file, json!({"spec": {"module": module}}), why));
         }

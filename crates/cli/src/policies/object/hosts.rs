@@ -7,6 +7,7 @@ use anyhow::Result;
 use bindery_host::{Host, Options, PolicyHost};
 
 use crate::compile::{ComponentKind, in_process};
+use super::super::registry::RegistryModules;
 use crate::engine::CacheArgument;
 use crate::policy::module::{self, ShippedArgument};
 
@@ -16,22 +17,41 @@ pub(crate) struct Hosts {
     pub(super) engines: Arc<Host>,
     pub(super) policies: Arc<PolicyHost>,
     pub(super) shipped: ShippedArgument,
+    pub(super) registry: RegistryModules,
+    /// Whether modules are fetched that are not kept.
+    pub(super) fetches: bool,
     cache: Option<PathBuf>,
     /// One component is compiled at a time.
     compiling: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Hosts {
-    /// Hosts with this cache, and the folder of the policies that ship.
-    pub(crate) fn new(cache: &CacheArgument, shipped: &ShippedArgument) -> Result<Self> {
+    /// Hosts with this cache, the folder of the policies that ship, and the modules of registries.
+    pub(crate) fn new(
+        cache: &CacheArgument,
+        shipped: &ShippedArgument,
+        registry: RegistryModules,
+    ) -> Result<Self> {
         let options = Options { cache: cache.engine_cache.clone(), ..Options::default() };
         Ok(Self {
             engines: Arc::new(Host::new(&options)?),
             policies: Arc::new(module::host(cache)?),
             shipped: shipped.clone(),
+            registry,
+            fetches: true,
             cache: cache.engine_cache.clone(),
             compiling: Arc::default(),
         })
+    }
+
+    /// The same for reviews, which fetch nothing.
+    pub(crate) fn without_fetches(&self) -> Self {
+        Self { fetches: false, ..self.clone() }
+    }
+
+    /// The modules of registries.
+    pub(crate) fn registry(&self) -> &RegistryModules {
+        &self.registry
     }
 
     /// Has a component compiled that the cache does not have. Without a cache it is compiled when it is

@@ -35,7 +35,10 @@ impl ObjectReviewer {
                 Err(PolicyFinding::Doubtful(why.to_owned()))
             }
             Ok(_) => Ok(()),
-            Err(fault) if fault.cause == Cause::ModuleUnavailable => Err(PolicyFinding::Doubtful(fault.why)),
+            // A signature may have been written meanwhile: a review asks no registry.
+            Err(fault) if matches!(fault.cause, Cause::ModuleUnavailable | Cause::SignatureInvalid) => {
+                Err(PolicyFinding::Doubtful(fault.why))
+            }
             Err(fault) => Err(PolicyFinding::Refused { field: fault.field(), why: fault.why }),
         }
     }

@@ -7,6 +7,7 @@ use bindery_policy::{Condition, ENGINE, FaultCause, ObjectStatus, RECLAIM_POLICY
 use super::super::mode::ModeArgument;
 use super::ConfiguredObjects;
 use crate::policies::object::{Cause, LoadedObject, ObjectName, TAKEN, is_taken};
+use crate::policy::module::REGISTRY;
 
 /// A condition before its time is known.
 struct Told {
@@ -32,7 +33,8 @@ impl ConfiguredObjects {
             settings_valid(loaded),
             self.effective(name, loaded),
         ];
-        let conditions = told.map(|told| condition(told, generation, known)).to_vec();
+        let told = told.into_iter().chain(verified(loaded));
+        let conditions = told.map(|told| condition(told, generation, known)).collect();
         let mut status = ObjectStatus {
             observed_generation: Some(generation),
             digest: loaded.last_good.as_ref().map(|last_good| last_good.digest.clone()),
@@ -140,6 +142,29 @@ fn settings_valid(loaded: &LoadedObject) -> Told {
 /// The time, by RFC 3339 in seconds.
 pub(super) fn now() -> Text {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into()
+}
+
+/// Whether trusted keys have signed the module; nothing about one that comes from no registry.
+fn verified(loaded: &LoadedObject) -> Option<Told> {
+    let module = loaded.object["spec"]["module"].as_str().unwrap_or_default();
+    if !module.starts_with(REGISTRY) {
+        return None;
+    }
+    let (status, reason, message) = match (&loaded.fault, &loaded.signed_by) {
+        _ if loaded.is_off() => ("Unknown", "Off", "spec.mode is off".to_owned()),
+        (Some(fault), _) if fault.cause == Cause::SignatureInvalid => {
+            ("False", fault.cause.name(), fault.why.clone())
+        }
+        (Some(fault), _) if fault.cause == Cause::ModuleUnavailable => {
+            ("Unknown", "NotFetched", fault.why.clone())
+        }
+        (_, Some(keys)) => {
+            let keys: Vec<_> = keys.iter().map(ToString::to_string).collect();
+            ("True", "Signed", format!("it is signed by the key {}", keys.join(", ")))
+        }
+        (_, None) => ("Unknown", "NoKeys", "no keys are trusted: its digest alone was checked".to_owned()),
+    };
+    Some(Told { kind: "Verified", status, reason, message })
 }
 
 fn condition(told: Told, generation: i64, known: &ObjectStatus) -> Condition {

@@ -1,0 +1,248 @@
+//! Modules of cluster objects in registries.
+//!
+//! A module is fetched in the background, so that no decision and no review waits for a registry. What was
+//! fetched is kept in a folder, by digest and with its signatures, which are checked at every use: a key that
+//! is no longer trusted counts no more, and a registry that is away changes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use bindery_registry::{
+    Access, Digest, Layout, Name, Reference, Registry, RegistryError, Timeouts, TrustedKeys, copy,
+    pull_manifest, verify,
+};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, Semaphore};
+use tokio::task::spawn_blocking;
+use tokio::time::Instant;
+
+use crate::engine::CacheArgument;
+use crate::policy::registry::{KeyArguments, RegistryArguments};
+
+/// The folder of fetched modules, in that of compiled components.
+const FOLDER: &str = "registry";
+/// How many bytes of fetched modules are kept that no object names: what an object named before is there when
+/// it is named again.
+const KEPT_MAX: u64 = 128 << 20;
+/// How many modules are fetched at a time. Each takes up to 64 MiB of memory.
+const FETCHES: usize = 2;
+/// How long one fetch may take: others wait for it.
+const FETCH_MAX: Duration = Duration::from_secs(60);
+/// How long a reference that could not be fetched is left alone: doubled by each failure.
+const RETRY_MIN: Duration = Duration::from_secs(10);
+const RETRY_MAX: Duration = Duration::from_secs(600);
+/// How many references are remembered. Who may write objects could name any number.
+const REFERENCES_MAX: usize = 4_096;
+
+/// Registries of the modules of cluster objects.
+#[derive(Clone, Default, clap::Args)]
+pub(crate) struct ObjectRegistryArguments {
+    #[command(flatten)]
+    registry: RegistryArguments,
+    #[command(flatten)]
+    keys: KeyArguments,
+    /// Whether modules of cluster objects are fetched from registries. If not, only those are used that were
+    /// fetched before, or put into the folder `registry` of `--engine-cache` by `bindery policy pull --to`.
+    #[arg(long, value_name = "true|false", env = "BINDERY_REGISTRY_NETWORK", default_value_t = true,
+          action = clap::ArgAction::Set)]
+    registry_network: bool,
+}
+
+/// A module that was fetched.
+pub(crate) struct FetchedModule {
+    pub(crate) bytes: Vec<u8>,
+    /// The keys that have signed it; none where no keys are given.
+    pub(crate) signed_by: Option<BTreeSet<Digest>>,
+}
+
+/// Why a module is not there.
+#[derive(Clone, Debug)]
+pub(crate) struct Missing {
+    pub(crate) why: String,
+    /// Whether it was fetched, and the trusted keys have not signed it.
+    pub(crate) is_unverified: bool,
+}
+
+/// A reference that is not there.
+struct Failure {
+    missing: Missing,
+    failures: u32,
+    /// None while it is being fetched.
+    retry_at: Option<Instant>,
+}
+
+/// Fetches and keeps modules. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct RegistryModules(Arc<Inner>);
+
+struct Inner {
+    /// None without a folder for them.
+    layout: Option<Layout>,
+    /// None where the network is forbidden.
+    registry: Option<Registry>,
+    trusted: Option<TrustedKeys>,
+    failures: Mutex<BTreeMap<Digest, Failure>>,
+    wanted: Mutex<BTreeSet<Digest>>,
+    fetches: Semaphore,
+    fetched: Notify,
+}
+
+impl RegistryModules {
+    /// Modules in the folder of this cache.
+    pub(crate) fn new(cache: &CacheArgument, arguments: &ObjectRegistryArguments) -> Result<Self> {
+        let timeouts = Timeouts { operation: FETCH_MAX, ..Timeouts::default() };
+        let registry = arguments.registry_network.then(|| arguments.registry.client(timeouts)).transpose()?;
+        Ok(Self::with(cache.engine_cache.clone(), registry, arguments.keys.trusted()?))
+    }
+
+    /// Modules that were fetched before; nothing is fetched.
+    pub(crate) fn offline(cache: &CacheArgument) -> Self {
+        Self::with(cache.engine_cache.clone(), None, None)
+    }
+
+    fn with(folder: Option<PathBuf>, registry: Option<Registry>, trusted: Option<TrustedKeys>) -> Self {
+        let layout = folder.map(|folder| Layout::new(folder.join(FOLDER)));
+        let (failures, wanted, fetches) = (Mutex::default(), Mutex::default(), Semaphore::new(FETCHES));
+        Self(Arc::new(Inner { layout, registry, trusted, failures, wanted, fetches, fetched: Notify::new() }))
+    }
+
+    /// Waits until a fetch ends.
+    pub(crate) async fn fetched(&self) {
+        self.0.fetched.notified().await;
+    }
+
+    /// The modules that objects name. Others are removed when there are too many.
+    pub(crate) fn want(&self, modules: impl Iterator<Item = Digest>) {
+        *self.0.wanted.lock() = modules.collect();
+    }
+
+    /// The module of a reference, as it is kept. If it is not there, `may_fetch` begins to fetch it, and
+    /// [`RegistryModules::fetched`] tells the end.
+    pub(crate) async fn get(&self, reference: &str, may_fetch: bool) -> Result<FetchedModule, Missing> {
+        let missing = |why: String| Missing { why, is_unverified: false };
+        let reference: Reference = reference.parse().map_err(missing)?;
+        let Some(digest) = reference.digest() else {
+            return Err(missing(format!(
+                "{reference}: name the digest; a tag may be moved to another module"
+            )));
+        };
+        // Reading and hashing takes a while.
+        let (inner, runtime) = (Arc::clone(&self.0), Handle::current());
+        let kept = spawn_blocking(move || runtime.block_on(inner.kept(&digest))).await;
+        let why = match kept {
+            Ok(Ok(module)) => {
+                self.0.failures.lock().remove(&digest);
+                return Ok(module);
+            }
+            Ok(Err(error)) => error,
+            Err(panic) => RegistryError::Invalid(panic.to_string()),
+        };
+        if self.0.registry.is_none() {
+            let is_unverified = matches!(why, RegistryError::Unverified(_));
+            return Err(Missing { why: format!("{why}; --registry-network is false"), is_unverified });
+        }
+        Err(self.fetch(reference, digest, may_fetch))
+    }
+
+    /// Why a module is not there, after its fetch has begun if it is time.
+    fn fetch(&self, reference: Reference, digest: Digest, may_fetch: bool) -> Missing {
+        let mut failures = self.0.failures.lock();
+        let known = failures.get(&digest);
+        let is_due = known.is_none_or(|known| known.retry_at.is_some_and(|at| at <= Instant::now()));
+        if !is_due || !may_fetch {
+            let unknown = || Missing { why: format!("{reference} is not fetched yet"), is_unverified: false };
+            return known.map_or_else(unknown, |known| known.missing.clone());
+        }
+        if known.is_none() && failures.len() >= REFERENCES_MAX {
+            let why = format!("{REFERENCES_MAX} other modules could not be fetched; remove their objects");
+            return Missing { why, is_unverified: false };
+        }
+        let failure = failures.entry(digest).or_insert_with(|| Failure {
+            missing: Missing { why: format!("{reference} is being fetched"), is_unverified: false },
+            failures: 0,
+            retry_at: None,
+        });
+        failure.retry_at = None;
+        let missing = failure.missing.clone();
+        let inner = Arc::clone(&self.0);
+        tokio::spawn(async move {
+            let outcome = inner.fetch(&reference, digest).await;
+            inner.end(&reference, digest, outcome);
+        });
+        missing
+    }
+}
+
+impl Inner {
+    fn layout(&self) -> Result<&Layout, RegistryError> {
+        let why = "modules of registries are kept in --engine-cache, which is not given";
+        self.layout.as_ref().ok_or_else(|| RegistryError::Invalid(why.to_owned()))
+    }
+
+    /// A module that is kept and signed.
+    async fn kept(&self, digest: &Digest) -> Result<FetchedModule, RegistryError> {
+        let layout = self.layout()?;
+        let (_, manifest) = pull_manifest(layout, &Name::Digest(*digest)).await?;
+        let signed_by = match &self.trusted {
+            Some(trusted) => Some(verify(layout, digest, trusted).await?.keys),
+            None => None,
+        };
+        Ok(FetchedModule { bytes: layout_module(layout, &manifest).await?, signed_by })
+    }
+
+    async fn fetch(&self, reference: &Reference, digest: Digest) -> Result<(), RegistryError> {
+        let (layout, Some(registry)) = (self.layout()?, &self.registry) else { return Ok(()) };
+        let _fetch = self.fetches.acquire().await;
+        let repository = registry.repository(reference, Access::Pull)?;
+        // First, so that nothing large is fetched that is not signed.
+        if let Some(trusted) = &self.trusted {
+            verify(&repository, &digest, trusted).await?;
+        }
+        copy(&repository, layout, &Name::Digest(digest)).await?;
+        // What cannot be used from the folder would be fetched again and again.
+        self.kept(&digest).await?;
+        if layout.size() > KEPT_MAX {
+            let wanted = self.wanted.lock().clone();
+            layout.retain(|kept| *kept == digest || wanted.contains(kept))?;
+        }
+        Ok(())
+    }
+
+    /// Remembers what came of a fetch.
+    fn end(&self, reference: &Reference, digest: Digest, outcome: Result<(), RegistryError>) {
+        let mut failures = self.failures.lock();
+        match outcome {
+            Ok(()) => _ = failures.remove(&digest),
+            Err(error) => {
+                let why = format!("{reference}: {error}");
+                tracing::warn!(module = %reference, %error, "the module is not fetched; trying again later");
+                if let Some(failure) = failures.get_mut(&digest) {
+                    let is_unverified = matches!(error, RegistryError::Unverified(_));
+                    let pause = RETRY_MIN.saturating_mul(1 << failure.failures.min(10)).min(RETRY_MAX);
+                    failure.missing = Missing { why, is_unverified };
+                    failure.failures += 1;
+                    failure.retry_at = Some(Instant::now() + pause);
+                }
+            }
+        }
+        drop(failures);
+        self.fetched.notify_one();
+    }
+}
+
+async fn layout_module(
+    layout: &Layout,
+    manifest: &bindery_registry::Manifest,
+) -> Result<Vec<u8>, RegistryError> {
+    use bindery_registry::Repository as _;
+    layout.blob(&manifest.layers[0], bindery_registry::limits::MODULE_MAX).await
+}
+
+/// The digest that a module of a registry names.
+pub(crate) fn named_digest(module: &str) -> Option<Digest> {
+    module.parse::<Reference>().ok()?.digest()
+}

@@ -1,0 +1,95 @@
+//! `bindery policy pull`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use bindery_policy::is_name;
+use bindery_registry::{Access, Artifact, Layout, Name, copy, pull, verify};
+
+use super::registry::{KeyArguments, PlaceArguments, wait};
+use super::verify::report;
+use crate::output;
+
+/// Annotation of an artifact: its name.
+const TITLE: &str = "org.opencontainers.image.title";
+
+/// Pull a policy or an engine from a registry.
+///
+/// With keys (`--registry-key`), nothing is written that they have not signed.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    from: PlaceArguments,
+    #[command(flatten)]
+    destination: Destination,
+    #[command(flatten)]
+    keys: KeyArguments,
+}
+
+#[derive(clap::Args)]
+#[group(required = true, multiple = true)]
+struct Destination {
+    /// Keep the artifact with its cases, its page and its signatures in an OCI layout in this folder, which
+    /// `--layout` reads again without a registry.
+    #[arg(long, value_name = "FOLDER")]
+    to: Option<PathBuf>,
+    /// Write the module, the folder `cases` and README.md into this folder.
+    #[arg(long, value_name = "FOLDER")]
+    output: Option<PathBuf>,
+}
+
+/// Runs `bindery policy pull`.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let Arguments { from, destination, keys } = arguments;
+    let (name, trusted) = (from.name()?, keys.trusted()?);
+    let mut text = String::new();
+    let outcome = wait(async {
+        let repository = from.open(Access::Pull)?;
+        let (digest, artifact) = pull(&*repository, &name).await?;
+        if let Some(trusted) = &trusted {
+            match report(&from.reference, digest, verify(&*repository, &digest, trusted).await)? {
+                (code, told) if code != ExitCode::SUCCESS => return Ok((code, told)),
+                (_, told) => text += &told,
+            }
+        }
+        if let Some(folder) = &destination.to {
+            // By the tag too, so that it is found by it; a tag that has moved meanwhile is left out.
+            let layout = Layout::new(folder);
+            copy(&*repository, &layout, &Name::Digest(digest)).await?;
+            if let Name::Tag(_) = name
+                && pull(&*repository, &name).await?.0 == digest
+            {
+                copy(&*repository, &layout, &name).await?;
+            }
+            text += &format!("{}: {}\n", folder.display(), from.reference.with_digest(digest));
+        }
+        if let Some(folder) = &destination.output {
+            text += &write(folder, &artifact, from.reference.repository())?;
+        }
+        Ok((ExitCode::SUCCESS, text))
+    });
+    let (code, text) = outcome?;
+    output::print(&text)?;
+    Ok(code)
+}
+
+/// Writes the files of an artifact; returns what was written.
+fn write(folder: &Path, artifact: &Artifact, repository: &str) -> Result<String> {
+    let title = artifact.annotations.get(TITLE).filter(|title| is_name(title));
+    let name = title.map_or(repository.rsplit('/').next().unwrap_or(repository), |title| title);
+    let mut files = vec![(folder.join(format!("{name}.wasm")), &artifact.module)];
+    files.extend(artifact.page.iter().map(|page| (folder.join("README.md"), &page.bytes)));
+    files.extend(artifact.cases.iter().map(|file| (folder.join("cases").join(&file.name), &file.bytes)));
+    let mut text = String::new();
+    for (path, bytes) in files {
+        let write = || {
+            fs::create_dir_all(path.parent().unwrap_or(folder))?;
+            fs::write(&path, bytes)
+        };
+        write().with_context(|| format!("{} cannot be written", path.display()))?;
+        text += &format!("{}: {} bytes\n", path.display(), bytes.len());
+    }
+    Ok(text)
+}

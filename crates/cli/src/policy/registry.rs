@@ -1,0 +1,134 @@
+//! What the commands for registries have in common.
+
+use std::future::Future;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, bail};
+use bindery_registry::{
+    Access, CredentialsFile, Layout, Name, PublicKey, Reference, Registry, Repository, Require, Timeouts,
+    TrustedKeys,
+};
+
+/// How registries are reached.
+#[derive(Clone, Default, clap::Args)]
+pub(crate) struct RegistryArguments {
+    /// Credentials of registries, in the format of docker's config.json and podman's auth.json.
+    #[arg(long, value_name = "FILE", env = "BINDERY_REGISTRY_AUTH")]
+    registry_auth: Option<PathBuf>,
+    /// Certificate authorities of registries, in PEM, in place of those of the system.
+    #[arg(long, value_name = "FILE", env = "BINDERY_REGISTRY_CA")]
+    registry_ca: Option<PathBuf>,
+}
+
+/// An artifact in a registry or a layout.
+#[derive(clap::Args)]
+pub(super) struct PlaceArguments {
+    /// The artifact: oci://HOST/REPOSITORY:TAG@sha256:HEX, by tag or digest.
+    #[arg(value_name = "oci://HOST/REPOSITORY[:TAG][@sha256:HEX]")]
+    pub(super) reference: Reference,
+    /// Take the artifact from an OCI layout in this folder, and ask no registry.
+    #[arg(long, value_name = "FOLDER")]
+    layout: Option<PathBuf>,
+    #[command(flatten)]
+    registry: RegistryArguments,
+}
+
+/// The keys that are trusted.
+#[derive(Clone, Default, clap::Args)]
+pub(crate) struct KeyArguments {
+    /// Public keys of who signs modules, in PEM, as cosign makes them. Repeat it for several files,
+    /// or separate them by commas.
+    #[arg(long, value_name = "FILE", env = "BINDERY_REGISTRY_KEY", value_delimiter = ',')]
+    registry_key: Vec<PathBuf>,
+    /// How many of the keys must have signed a module.
+    #[arg(long, value_enum, value_name = "any|all", env = "BINDERY_REGISTRY_REQUIRE", default_value = "any")]
+    registry_require: RequireArgument,
+}
+
+#[derive(Clone, Copy, Default, clap::ValueEnum)]
+enum RequireArgument {
+    /// One of them.
+    #[default]
+    Any,
+    /// Each of them.
+    All,
+}
+
+impl RegistryArguments {
+    /// A client with these credentials and no others.
+    pub(crate) fn client(&self, timeouts: Timeouts) -> Result<Registry> {
+        let authorities = self.registry_ca.as_ref().map(|path| {
+            let read = std::fs::read(path);
+            read.with_context(|| format!("--registry-ca {} cannot be read", path.display()))
+        });
+        let authorities = authorities.transpose()?;
+        let credentials = self.registry_auth.clone().map(CredentialsFile::new);
+        let client = Registry::new(authorities.as_deref(), credentials, timeouts);
+        client.context("registries cannot be asked")
+    }
+
+    /// A client with these credentials, else with those of the user.
+    pub(super) fn client_of_user(&self) -> Result<Registry> {
+        let registry_auth = self.registry_auth.clone().or_else(users_credentials);
+        Self { registry_auth, ..self.clone() }.client(Timeouts::default())
+    }
+}
+
+/// The file of credentials that podman or docker uses, the first that exists.
+fn users_credentials() -> Option<PathBuf> {
+    let folder = |variable: &str| std::env::var_os(variable).map(PathBuf::from);
+    let home = folder("HOME");
+    let candidates = [
+        folder("REGISTRY_AUTH_FILE"),
+        folder("XDG_RUNTIME_DIR").map(|folder| folder.join("containers/auth.json")),
+        home.clone().map(|home| home.join(".config/containers/auth.json")),
+        folder("DOCKER_CONFIG")
+            .or(home.map(|home| home.join(".docker")))
+            .map(|folder| folder.join("config.json")),
+    ];
+    candidates.into_iter().flatten().find(|path| path.is_file())
+}
+
+impl PlaceArguments {
+    /// What names the manifest.
+    pub(super) fn name(&self) -> Result<Name> {
+        let name = self.reference.name();
+        name.with_context(|| format!("{}: name a tag or a digest", self.reference))
+    }
+
+    /// Where the artifact is.
+    pub(super) fn open(&self, access: Access) -> Result<Box<dyn Repository>> {
+        if let Some(folder) = &self.layout {
+            if !folder.is_dir() {
+                bail!("--layout {}: there is no such folder", folder.display());
+            }
+            return Ok(Box::new(Layout::new(folder)));
+        }
+        Ok(Box::new(self.registry.client_of_user()?.repository(&self.reference, access)?))
+    }
+}
+
+impl KeyArguments {
+    /// The keys, if any are given.
+    pub(crate) fn trusted(&self) -> Result<Option<TrustedKeys>> {
+        let mut keys = Vec::new();
+        for path in &self.registry_key {
+            let at = || format!("--registry-key {}", path.display());
+            let text = std::fs::read(path).with_context(|| format!("{} cannot be read", at()))?;
+            keys.extend(PublicKey::read_all(&text).with_context(at)?);
+        }
+        if keys.is_empty() {
+            return Ok(None);
+        }
+        let require = match self.registry_require {
+            RequireArgument::Any => Require::Any,
+            RequireArgument::All => Require::All,
+        };
+        Ok(Some(TrustedKeys::new(keys, require).context("--registry-key")?))
+    }
+}
+
+/// Waits for what a registry does.
+pub(super) fn wait<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}

@@ -1,0 +1,133 @@
+//! `bindery policy push|pull|sign|verify` through a registry on loopback.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+
+use bindery_kit::{OciRegistry, RegistrySettings};
+use rcgen::KeyPair;
+use serde_json::{Value, json};
+use support::{Ended, Home, ended, root};
+
+const CREDENTIALS: (&str, &str) = ("ann", "secret");
+
+fn policy(home: &Home, arguments: &[&str]) -> Ended {
+    let mut command = home.command(&["policy"]);
+    ended(
+        {
+            command.args(arguments);
+            command
+        },
+        "",
+    )
+}
+
+/// Runs a command that must succeed; returns what it prints.
+fn done(home: &Home, arguments: &[&str]) -> String {
+    let ended = policy(home, arguments);
+    assert_eq!(ended.status, 0, "{arguments:?}: {ended:?}");
+    ended.stdout
+}
+
+/// A folder with the policy `same-zone` as `bindery policy build` leaves it.
+fn home() -> Home {
+    let home = Home::new();
+    let beside = || Path::new(env!("CARGO_BIN_EXE_bindery")).with_file_name("../components");
+    let built = std::env::var_os("BINDERY_POLICIES").map_or_else(beside, Into::into);
+    home.file("same-zone.wasm", fs::read(built.join("same-zone.wasm")).unwrap());
+    for file in ["README.md", "cases/cases.yaml"] {
+        home.file(file, fs::read(root().join("policies/same-zone").join(file)).unwrap());
+    }
+    home
+}
+
+fn key(home: &Home, name: &str) -> (String, String) {
+    let key = KeyPair::generate().unwrap();
+    (
+        home.file(&format!("{name}.key"), key.serialize_pem()),
+        home.file(&format!("{name}.pub"), key.public_key_pem()),
+    )
+}
+
+#[test]
+fn a_policy_is_pushed_signed_verified_and_pulled() {
+    for without_referrers in [false, true] {
+        let settings =
+            RegistrySettings { without_referrers, token_for: Some(CREDENTIALS), ..Default::default() };
+        let registry = OciRegistry::start(settings);
+        let home = home();
+        let auths = json!({"auths": {registry.host(): {"auth": "YW5uOnNlY3JldA=="}}});
+        home.file(".docker/config.json", auths.to_string());
+        let (private, public) = key(&home, "ours");
+        let (_, other) = key(&home, "other");
+
+        let tagged = format!("oci://{}/team/same-zone:1.0.0", registry.host());
+        let reference = done(&home, &["push", "same-zone.wasm", &tagged]);
+        let reference = reference.trim_end();
+        assert!(reference.starts_with(&format!("{tagged}@sha256:")), "{reference}");
+        assert_eq!(done(&home, &["push", "same-zone.wasm", &tagged]).trim_end(), reference);
+        let manifest: Value =
+            serde_json::from_slice(&registry.manifest("team/same-zone", "1.0.0").unwrap()).unwrap();
+        assert_eq!(manifest["annotations"]["org.opencontainers.image.title"], "same-zone");
+
+        let unsigned = policy(&home, &["verify", reference, "--registry-key", &public]);
+        assert!(unsigned.status == 1 && unsigned.stdout.contains("it has no signature"), "{unsigned:?}");
+        let tag = policy(&home, &["sign", &tagged, "--key", &private]);
+        assert!(tag.status == 2 && tag.stderr.contains("names no digest"), "{tag:?}");
+        done(&home, &["sign", reference, "--key", &private]);
+        done(&home, &["sign", reference, "--key", &private, "--format", "tag"]);
+        let verified = done(&home, &["verify", &tagged, "--registry-key", &public]);
+        assert!(verified.contains(reference) && verified.contains(": signed by sha256:"), "{verified}");
+        let both = format!("{public},{other}");
+        let all = policy(&home, &["verify", reference, "--registry-key", &both, "--registry-require", "all"]);
+        assert!(all.status == 1 && all.stdout.contains("all 2 trusted keys, only by 1"), "{all:?}");
+
+        let refused = policy(&home, &["pull", reference, "--output", "no", "--registry-key", &other]);
+        assert!(refused.status == 1 && refused.stdout.contains("by other keys"), "{refused:?}");
+        assert!(!home.path().join("no").exists());
+        done(&home, &["pull", &tagged, "--output", "out", "--to", "mirror", "--registry-key", &public]);
+        for file in ["same-zone.wasm", "README.md", "cases/cases.yaml"] {
+            let (ours, pulled) = (home.path().join(file), home.path().join("out").join(file));
+            assert_eq!(fs::read(ours).unwrap(), fs::read(pulled).unwrap(), "{file}");
+        }
+        let tested = done(&home, &["test", "out/same-zone.wasm"]);
+        assert!(!tested.contains("no case"), "{tested}");
+
+        // With the registry away.
+        registry.hang();
+        let offline = ["--layout", "mirror", "--registry-key", &public];
+        done(&home, &[&["verify", &tagged], &offline[..]].concat());
+        done(&home, &[&["pull", reference, "--output", "again"], &offline[..]].concat());
+        let inside = OciRegistry::start(RegistrySettings::default());
+        let (_, digest) = reference.split_once('@').unwrap();
+        let there = format!("oci://{}/inside/same-zone@{digest}", inside.host());
+        assert_eq!(done(&home, &["push", "mirror", &there]).trim_end(), there);
+        done(&home, &["verify", &there, "--registry-key", &public]);
+    }
+}
+
+#[test]
+fn an_engine_is_pushed_and_what_is_neither_is_refused() {
+    let registry = OciRegistry::start(RegistrySettings::default());
+    let home = home();
+    let beside =
+        || Path::new(env!("CARGO_BIN_EXE_bindery")).with_file_name("../components/bindery-engine.wasm");
+    let engine = std::env::var_os("BINDERY_ENGINE").map_or_else(beside, Into::into);
+    home.file("engine/engine.wasm", fs::read(engine).unwrap());
+    let to = format!("oci://{}/engine:1", registry.host());
+    done(&home, &["push", "engine/engine.wasm", &to]);
+    home.file("wrong.wasm", "not a component");
+    for (arguments, why) in [
+        (["push", "wrong.wasm", &to], "is no policy"),
+        (["push", "missing.wasm", &to], "missing.wasm"),
+        (["push", "same-zone.wasm", "oci://localhost/a/B"], "a repository has"),
+        (["push", "same-zone.wasm", "ghcr.io/a/b"], "does not begin with oci://"),
+        (["verify", &to, "--layout=missing"], "no key is given"),
+    ] {
+        let ended = policy(&home, &arguments);
+        assert!(ended.status == 2 && ended.stderr.contains(why), "{why}: {ended:?}");
+    }
+}

@@ -1,0 +1,119 @@
+//! Modules of cluster objects that come from a registry, on a real API server.
+
+use bindery_cluster::{Cluster, Manager, PolicyApi, Replica, condition, is_event};
+use bindery_kit::{OciRegistry, RegistrySettings};
+use bindery_registry::{
+    Access, Artifact, Format, Reference, Registry, Remote, SigningKey, Timeouts, push, sign,
+};
+use k8s_openapi::api::core::v1::Event;
+use rcgen::KeyPair;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A registry with a cluster beside it.
+struct World {
+    registry: OciRegistry,
+    cluster: Cluster,
+    policies: PolicyApi,
+    folder: TempDir,
+    key: SigningKey,
+}
+
+impl World {
+    async fn new() -> Self {
+        let cluster = Cluster::start(Manager::WithoutBinder).await;
+        let policies = cluster.policies();
+        policies.install().await;
+        let folder = tempfile::tempdir().unwrap();
+        let pair = KeyPair::generate().unwrap();
+        std::fs::write(folder.path().join("ours.pub"), pair.public_key_pem()).unwrap();
+        let other = KeyPair::generate().unwrap();
+        std::fs::write(folder.path().join("other.pub"), other.public_key_pem()).unwrap();
+        let key = SigningKey::read(pair.serialize_pem().as_bytes(), None).unwrap();
+        let registry = OciRegistry::start(RegistrySettings::default());
+        Self { registry, cluster, policies, folder, key }
+    }
+
+    fn start(&self, identity: &str, key: &str) -> Replica {
+        let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
+        let key = self.folder.path().join(key).display().to_string();
+        let cache = self.folder.path().join("cache").display().to_string();
+        let flags = [
+            "--policy-objects=true",
+            "--policies",
+            &shipped,
+            "--registry-key",
+            &key,
+            "--engine-cache",
+            &cache,
+        ];
+        self.cluster.replica_with(identity, &flags)
+    }
+
+    /// Pushes a shipped policy; returns its reference.
+    async fn push(&self, name: &str) -> (Reference, Remote) {
+        let shipped = std::env::var("BINDERY_POLICIES").unwrap();
+        let module = std::fs::read(format!("{shipped}/{name}.wasm")).unwrap();
+        let reference: Reference = format!("oci://{}/team/{name}:1", self.registry.host()).parse().unwrap();
+        let client = Registry::new(None, None, Timeouts::default()).unwrap();
+        let remote = client.repository(&reference, Access::Push).unwrap();
+        let digest = push(&remote, &Artifact { module, ..Artifact::default() }, Some("1")).await.unwrap();
+        (reference.with_digest(digest), remote)
+    }
+
+    async fn apply(&self, module: &Reference, times: u32) {
+        let spec = json!({"module": module.to_string(), "settings": {"times": times}});
+        self.policies.apply("MatchPolicy", "size", spec).await;
+    }
+
+    async fn until_rejected(&self, claim: &str) {
+        self.cluster.create_claim(claim, "1Gi").await;
+        let told = "; 1 of 1 volumes rejected: size 1";
+        let is_told = |event: &Event| event.message.as_ref().is_some_and(|message| message.ends_with(told));
+        self.cluster.until_event(|event| is_event(claim, "FailedBinding")(event) && is_told(event)).await;
+    }
+}
+
+fn message<'a>(status: &'a Value, kind: &str) -> &'a str {
+    condition(status, kind)["message"].as_str().unwrap()
+}
+
+#[tokio::test]
+async fn a_signed_module_is_fetched_and_stays_with_the_registry_away() {
+    let world = World::new().await;
+    let mut replica = world.start("first", "ours.pub");
+    replica.until_leading().await;
+    world.cluster.create_available_volume("v", "10Gi").await;
+
+    let (module, remote) = world.push("at-most-n-times").await;
+    world.apply(&module, 2).await;
+    let status = world.policies.until_ready("MatchPolicy", "size", "SignatureInvalid").await;
+    assert_eq!(condition(&status, "Verified")["status"], "False");
+    assert!(message(&status, "Verified").contains("it has no signature"), "{status}");
+    sign(&remote, &module, &world.key, Format::Bundle).await.unwrap();
+    let status = world.policies.until_ready("MatchPolicy", "size", "Loaded").await;
+    assert_eq!(condition(&status, "Verified")["reason"], "Signed");
+    world.until_rejected("c").await;
+
+    // A registry that hangs keeps the last good one, and delays no decision.
+    let (next, _) = world.push("same-zone").await;
+    world.registry.hang();
+    world.apply(&next, 2).await;
+    let status = world.policies.until_ready("MatchPolicy", "size", "ModuleUnavailable").await;
+    assert!(message(&status, "Ready").ends_with("; generation 1 stays in effect"), "{status}");
+    assert_eq!(condition(&status, "Verified")["reason"], "NotFetched");
+    world.until_rejected("d").await;
+
+    replica.terminate().await;
+    let mut replica = world.start("second", "ours.pub");
+    world.until_rejected("e").await;
+    world.apply(&module, 3).await;
+    world.policies.until_ready("MatchPolicy", "size", "Loaded").await;
+
+    // A key that is not trusted any more does not count, although the module is there.
+    replica.terminate().await;
+    let mut replica = world.start("third", "other.pub");
+    world.policies.until_ready("MatchPolicy", "size", "ModuleUnavailable").await;
+    world.registry.recover();
+    replica.terminate().await;
+}

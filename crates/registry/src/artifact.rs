@@ -1,0 +1,289 @@
+//! A module as an artifact of a registry, in the layout of the CNCF that `wkg` reads and writes.
+//!
+//! The manifest has one configuration and one layer, the module. Golden cases and a page are artifacts of
+//! their own whose subject it is. Its annotations name their digests, so that who signs it signs them.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use crate::digest::Digest;
+use crate::error::{RegistryError, Result, invalid};
+use crate::limits::{CONFIG_MAX, EXTRA_MAX, EXTRAS_MAX, MODULE_MAX, SIGNATURE_MAX, SIGNATURES_MAX};
+use crate::manifest::{Descriptor, EMPTY_CONFIG, Manifest};
+use crate::media;
+use crate::repository::{Name, Repository};
+use crate::signature::signatures_tag;
+
+/// Configurations that an artifact of a module may have.
+const CONFIGS: [&str; 2] = [media::WASM_CONFIG, media::OLD_WASM_CONFIG];
+/// Layers that a module may be.
+const LAYERS: [&str; 2] = [media::WASM_LAYER, media::OLD_WASM_LAYER];
+/// When the artifact was made, which its configuration must say: always the same, so that one module has one
+/// digest.
+const CREATED: &str = "1970-01-01T00:00:00Z";
+
+/// A module with what comes with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Artifact {
+    /// The component.
+    pub module: Vec<u8>,
+    /// What the component exports, for the configuration.
+    pub exports: Vec<String>,
+    /// Files of golden cases.
+    pub cases: Vec<Extra>,
+    /// A page for people, in Markdown.
+    pub page: Option<Extra>,
+    /// Annotations of the manifest.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// A file that comes with a module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extra {
+    /// The name of the file, without folders.
+    pub name: String,
+    /// What it contains.
+    pub bytes: Vec<u8>,
+}
+
+impl Artifact {
+    fn config(&self) -> Vec<u8> {
+        let config = json!({
+            "created": CREATED,
+            "architecture": "wasm",
+            "os": "wasip2",
+            "layerDigests": [Digest::of(&self.module)],
+            "component": {"exports": self.exports, "imports": []},
+        });
+        config.to_string().into_bytes()
+    }
+
+    fn manifest(&self, config: &[u8]) -> Manifest {
+        let mut annotations = self.annotations.clone();
+        if !self.cases.is_empty() {
+            let digests: Vec<_> = self.cases.iter().map(|file| Digest::of(&file.bytes).to_string()).collect();
+            annotations.insert(media::CASES_ANNOTATION.to_owned(), digests.join(","));
+        }
+        if let Some(page) = &self.page {
+            annotations.insert(media::PAGE_ANNOTATION.to_owned(), Digest::of(&page.bytes).to_string());
+        }
+        Manifest {
+            schema_version: 2,
+            media_type: Some(media::MANIFEST.to_owned()),
+            artifact_type: None,
+            config: Descriptor::of(media::WASM_CONFIG, config),
+            layers: vec![Descriptor::of(media::WASM_LAYER, &self.module)],
+            subject: None,
+            annotations,
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.module.len() > MODULE_MAX {
+            return invalid(format!("the module has {} bytes; at most {MODULE_MAX} are", self.module.len()));
+        }
+        if self.cases.len() > EXTRAS_MAX {
+            return invalid(format!(
+                "there are {} files of cases; at most {EXTRAS_MAX} are",
+                self.cases.len()
+            ));
+        }
+        match self.cases.iter().chain(&self.page).find(|file| file.bytes.len() > EXTRA_MAX) {
+            Some(file) => invalid(format!("{} has more than {EXTRA_MAX} bytes", file.name)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Writes an artifact, and tags it if a tag is named. Returns the digest of its manifest.
+///
+/// # Errors
+///
+/// It is larger than what [`pull`] reads, or cannot be written.
+pub async fn push(
+    to: &dyn Repository,
+    artifact: &Artifact,
+    tag: Option<&str>,
+) -> std::result::Result<Digest, RegistryError> {
+    artifact.check()?;
+    let config = artifact.config();
+    let manifest = artifact.manifest(&config);
+    let bytes = manifest.to_bytes();
+    let digest = Digest::of(&bytes);
+    to.put_blob(&artifact.module).await?;
+    to.put_blob(&config).await?;
+    let name = tag.map_or(Name::Digest(digest), |tag| Name::Tag(tag.to_owned()));
+    to.put_manifest(&name, &manifest, &bytes).await?;
+    let subject = Descriptor::of(media::MANIFEST, &bytes);
+    if !artifact.cases.is_empty() {
+        put_extras(to, media::CASES, media::CASES_LAYER, &artifact.cases, &subject).await?;
+    }
+    if let Some(page) = &artifact.page {
+        put_extras(to, media::PAGE, media::PAGE_LAYER, std::slice::from_ref(page), &subject).await?;
+    }
+    Ok(digest)
+}
+
+async fn put_extras(
+    to: &dyn Repository,
+    artifact_type: &str,
+    media_type: &str,
+    files: &[Extra],
+    subject: &Descriptor,
+) -> Result<()> {
+    let mut layers = Vec::new();
+    for file in files {
+        to.put_blob(&file.bytes).await?;
+        layers.push(Descriptor::of(media_type, &file.bytes).annotated(media::TITLE, &*file.name));
+    }
+    put_referrer(to, &Manifest::referrer(artifact_type, layers, subject.clone())).await
+}
+
+/// Writes a manifest whose layers are there, and its empty configuration.
+pub(crate) async fn put_referrer(to: &dyn Repository, manifest: &Manifest) -> Result<()> {
+    to.put_blob(EMPTY_CONFIG).await?;
+    let bytes = manifest.to_bytes();
+    to.put_manifest(&Name::Digest(Digest::of(&bytes)), manifest, &bytes).await
+}
+
+/// The manifest of a module: its digest, and what it says.
+///
+/// # Errors
+///
+/// It cannot be read, or is not that of a module.
+pub async fn pull_manifest(
+    from: &dyn Repository,
+    name: &Name,
+) -> std::result::Result<(Digest, Manifest), RegistryError> {
+    let bytes = from.manifest(name).await?;
+    let what = format!("manifest {name}");
+    let manifest = Manifest::parse(&bytes, &what)?;
+    if !CONFIGS.contains(&&*manifest.config.media_type) {
+        return invalid(format!(
+            "{what} is no module: its configuration is {:?}, not {:?}",
+            manifest.config.media_type,
+            media::WASM_CONFIG
+        ));
+    }
+    match &*manifest.layers {
+        [layer] if LAYERS.contains(&&*layer.media_type) => Ok((Digest::of(&bytes), manifest)),
+        [layer] => {
+            invalid(format!("{what} is no module: its layer is {:?}, not {:?}", layer.media_type, LAYERS[0]))
+        }
+        layers => invalid(format!("{what} is no module: it has {} layers, not one", layers.len())),
+    }
+}
+
+/// Reads an artifact. Cases and page are those that the manifest names by digest; without them, it has none.
+///
+/// # Errors
+///
+/// It cannot be read, is not that of a module, or breaks a limit.
+pub async fn pull(
+    from: &dyn Repository,
+    name: &Name,
+) -> std::result::Result<(Digest, Artifact), RegistryError> {
+    let (digest, manifest) = pull_manifest(from, name).await?;
+    let module = from.blob(&manifest.layers[0], MODULE_MAX).await?;
+    let named = |annotation: &str| -> Vec<Digest> {
+        let digests = manifest.annotations.get(annotation).map_or("", |digests| digests);
+        digests.split(',').filter_map(|digest| digest.parse().ok()).take(EXTRAS_MAX).collect()
+    };
+    let (cases, page) = (named(media::CASES_ANNOTATION), named(media::PAGE_ANNOTATION));
+    let mut artifact = Artifact { module, annotations: manifest.annotations.clone(), ..Artifact::default() };
+    if cases.is_empty() && page.is_empty() {
+        return Ok((digest, artifact));
+    }
+    for referrer in extras(from, &digest).await? {
+        let wanted = if referrer.kind() == media::CASES { &cases } else { &page };
+        for layer in referrer.layers.iter().filter(|layer| wanted.contains(&layer.digest)) {
+            let file = Extra { name: file_name(layer), bytes: from.blob(layer, EXTRA_MAX).await? };
+            match referrer.kind() {
+                media::CASES if !artifact.cases.contains(&file) => artifact.cases.push(file),
+                media::PAGE => artifact.page = Some(file),
+                _ => {}
+            }
+        }
+    }
+    artifact.cases.truncate(EXTRAS_MAX);
+    Ok((digest, artifact))
+}
+
+/// The artifacts of cases and pages of a manifest. Not more than there can be files are read.
+async fn extras(from: &dyn Repository, subject: &Digest) -> Result<Vec<Manifest>> {
+    let is_extra = |entry: &Descriptor| {
+        entry.artifact_type.as_deref().is_none_or(|kind| kind == media::CASES || kind == media::PAGE)
+    };
+    let mut found = Vec::new();
+    for entry in from.referrers(subject).await?.into_iter().filter(is_extra).take(EXTRAS_MAX) {
+        let bytes = from.manifest(&Name::Digest(entry.digest)).await?;
+        let manifest = Manifest::parse(&bytes, &format!("manifest {}", entry.digest))?;
+        let is_about = manifest.subject.as_ref().is_some_and(|of| of.digest == *subject);
+        if is_about && [media::CASES, media::PAGE].contains(&manifest.kind()) {
+            found.push(manifest);
+        }
+    }
+    Ok(found)
+}
+
+/// The name of a layer's file: its last part, so that it leaves no folder, or one made of its digest.
+fn file_name(layer: &Descriptor) -> String {
+    let title = layer.annotations.get(media::TITLE).map_or("", |title| title);
+    let name = title.rsplit(['/', '\\']).next().unwrap_or_default();
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    if name.is_empty() || name.starts_with('.') || name.len() > 128 || !name.chars().all(is_name) {
+        return layer.digest.hex();
+    }
+    name.to_owned()
+}
+
+/// Copies an artifact with its cases, its page and its signatures, byte by byte. Returns its digest.
+///
+/// # Errors
+///
+/// It cannot be read or written, is not that of a module, or breaks a limit.
+pub async fn copy(
+    from: &dyn Repository,
+    to: &dyn Repository,
+    name: &Name,
+) -> std::result::Result<Digest, RegistryError> {
+    let (digest, manifest) = pull_manifest(from, name).await?;
+    to.put_blob(&from.blob(&manifest.layers[0], MODULE_MAX).await?).await?;
+    to.put_blob(&from.blob(&manifest.config, CONFIG_MAX).await?).await?;
+    let bytes = from.manifest(&Name::Digest(digest)).await?;
+    to.put_manifest(name, &manifest, &bytes).await?;
+    let (mut extras, mut bundles) = (0, 0);
+    for entry in from.referrers(&digest).await? {
+        let (count, max, blob_max) = match entry.artifact_type.as_deref() {
+            Some(media::CASES | media::PAGE) => (&mut extras, EXTRAS_MAX, EXTRA_MAX),
+            Some(media::BUNDLE) => (&mut bundles, SIGNATURES_MAX, SIGNATURE_MAX),
+            _ => continue,
+        };
+        *count += 1;
+        if *count <= max {
+            copy_manifest(from, to, &Name::Digest(entry.digest), EXTRAS_MAX, blob_max).await?;
+        }
+    }
+    let signatures = Name::Tag(signatures_tag(&digest));
+    match copy_manifest(from, to, &signatures, SIGNATURES_MAX, SIGNATURE_MAX).await {
+        Ok(()) | Err(RegistryError::NotFound(_)) => Ok(digest),
+        Err(error) => Err(error),
+    }
+}
+
+/// Copies a manifest with its configuration and its first layers.
+async fn copy_manifest(
+    from: &dyn Repository,
+    to: &dyn Repository,
+    name: &Name,
+    layers_max: usize,
+    blob_max: usize,
+) -> Result<()> {
+    let bytes = from.manifest(name).await?;
+    let manifest = Manifest::parse(&bytes, &format!("manifest {name}"))?;
+    for blob in manifest.blobs().take(1 + layers_max) {
+        to.put_blob(&from.blob(blob, blob_max).await?).await?;
+    }
+    to.put_manifest(name, &manifest, &bytes).await
+}

@@ -1,0 +1,163 @@
+//! A repository of a registry, by the requests of OCI distribution 1.1.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE, LINK};
+use http::{HeaderMap, Method, StatusCode, Uri};
+
+use super::{Call, Remote, location};
+use crate::digest::Digest;
+use crate::error::{RegistryError, Result, invalid, too_large};
+use crate::limits::{ANSWER_MAX, MANIFEST_MAX, PAGES_MAX, REFERRERS_MAX};
+use crate::manifest::{Descriptor, Index, Manifest};
+use crate::media;
+use crate::repository::{Name, Repository};
+
+/// The header by which a registry says that it has made a manifest a referrer.
+const SUBJECT: &str = "oci-subject";
+
+#[async_trait]
+impl Repository for Remote {
+    async fn manifest(&self, name: &Name) -> Result<Vec<u8>> {
+        let accept = format!("{}, {}", media::MANIFEST, media::INDEX);
+        let uri = self.uri(&format!("manifests/{name}"))?;
+        let answer = self.call(get(uri, &[(ACCEPT, &accept)], MANIFEST_MAX)).await?;
+        let what = format!("manifest {name}");
+        if answer.status != StatusCode::OK {
+            return Err(self.failed(&what, answer.status, &answer.body));
+        }
+        if let Name::Digest(digest) = name {
+            digest.check(&answer.body, &format!("{}/{}: {what}", self.host, self.repository))?;
+        }
+        Ok(answer.body.into())
+    }
+
+    async fn blob(&self, blob: &Descriptor, max: usize) -> Result<Vec<u8>> {
+        let what = format!("{}/{}: blob {}", self.host, self.repository, blob.digest);
+        let size = usize::try_from(blob.size).unwrap_or(usize::MAX);
+        if size > max {
+            return Err(too_large(&what, max));
+        }
+        let uri = self.uri(&format!("blobs/{}", blob.digest))?;
+        // No byte more than the manifest says is read.
+        let answer = self.call_and_follow(get(uri, &[], size)).await?;
+        if answer.status != StatusCode::OK {
+            return Err(self.failed(&format!("blob {}", blob.digest), answer.status, &answer.body));
+        }
+        blob.digest.check(&answer.body, &what)?;
+        Ok(answer.body.into())
+    }
+
+    async fn referrers(&self, subject: &Digest) -> Result<Vec<Descriptor>> {
+        let mut uri = self.uri(&format!("referrers/{subject}"))?;
+        let mut found = Vec::new();
+        for page in 0..PAGES_MAX {
+            let answer = self.call(get(uri.clone(), &[(ACCEPT, media::INDEX)], MANIFEST_MAX)).await?;
+            match answer.status {
+                StatusCode::OK => {}
+                // A registry without the API: the referrers are in a list under a tag.
+                status if page == 0 && status.is_client_error() => {
+                    return self.tagged_referrers(subject).await.map(|index| referrers(&index));
+                }
+                status => return Err(self.failed("referrers", status, &answer.body)),
+            }
+            found.extend(referrers(&Index::parse(&answer.body, &format!("{uri}"))?));
+            match next_page(&uri, &answer.headers)? {
+                Some(next) if found.len() < REFERRERS_MAX => uri = next,
+                _ => break,
+            }
+        }
+        found.truncate(REFERRERS_MAX);
+        Ok(found)
+    }
+
+    async fn put_blob(&self, bytes: &[u8]) -> Result<()> {
+        let digest = Digest::of(bytes);
+        let uri = self.uri(&format!("blobs/{digest}"))?;
+        let head = self.call(Call { method: Method::HEAD, ..get(uri, &[], ANSWER_MAX) }).await?;
+        if head.status == StatusCode::OK {
+            return Ok(());
+        }
+        let uri = self.uri("blobs/uploads/")?;
+        let begin = Call { method: Method::POST, ..get(uri.clone(), &[], ANSWER_MAX) };
+        let begun = self.call(begin).await?;
+        if begun.status != StatusCode::ACCEPTED {
+            return Err(self.failed("an upload", begun.status, &begun.body));
+        }
+        let at = location(&uri, &begun.headers)?;
+        if (at.scheme(), at.authority()) != (uri.scheme(), uri.authority()) {
+            return invalid(format!(
+                "{} wants the upload at {at}; only its own host is written to",
+                self.host
+            ));
+        }
+        let joint = if at.query().is_some() { '&' } else { '?' };
+        let at = format!("{at}{joint}digest={digest}");
+        let uri: Uri = at.parse().or_else(|error| invalid(format!("{at} is no URL: {error}")))?;
+        let headers = [(CONTENT_TYPE, "application/octet-stream")];
+        let (method, body) = (Method::PUT, Bytes::copy_from_slice(bytes));
+        let put = self.call(Call { method, uri, headers: &headers, body, max: ANSWER_MAX }).await?;
+        if put.status != StatusCode::CREATED {
+            return Err(self.failed(&format!("the upload of {digest}"), put.status, &put.body));
+        }
+        Ok(())
+    }
+
+    async fn put_manifest(&self, name: &Name, manifest: &Manifest, bytes: &[u8]) -> Result<()> {
+        let headers = self.put(name, media::MANIFEST, bytes).await?;
+        let Some(subject) = &manifest.subject else { return Ok(()) };
+        if headers.contains_key(SUBJECT) {
+            return Ok(());
+        }
+        let mut index = self.tagged_referrers(&subject.digest).await?;
+        index.add(&manifest.entry(bytes));
+        let index = serde_json::to_vec(&index).unwrap_or_default();
+        self.put(&Name::Tag(subject.digest.referrers_tag()), media::INDEX, &index).await.map(drop)
+    }
+}
+
+impl Remote {
+    async fn put(&self, name: &Name, media_type: &str, bytes: &[u8]) -> Result<HeaderMap> {
+        let uri = self.uri(&format!("manifests/{name}"))?;
+        let headers = [(CONTENT_TYPE, media_type)];
+        let (method, body) = (Method::PUT, Bytes::copy_from_slice(bytes));
+        let put = self.call(Call { method, uri, headers: &headers, body, max: ANSWER_MAX }).await?;
+        if put.status != StatusCode::CREATED {
+            return Err(self.failed(&format!("manifest {name}"), put.status, &put.body));
+        }
+        Ok(put.headers)
+    }
+
+    /// The list of referrers of a registry that does not keep it by itself.
+    async fn tagged_referrers(&self, subject: &Digest) -> Result<Index> {
+        let tag = subject.referrers_tag();
+        match self.manifest(&Name::Tag(tag.clone())).await {
+            Ok(bytes) => Index::parse(&bytes, &format!("{}/{}:{tag}", self.host, self.repository)),
+            Err(RegistryError::NotFound(_)) => Ok(Index::default()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn get<'a>(uri: Uri, headers: &'a [(http::HeaderName, &'a str)], max: usize) -> Call<'a> {
+    Call { method: Method::GET, uri, headers, body: Bytes::new(), max }
+}
+
+fn referrers(index: &Index) -> Vec<Descriptor> {
+    index.descriptors().take(REFERRERS_MAX).collect()
+}
+
+/// The next page of a list, which must be of the same host: `Link: </v2/…>; rel="next"`.
+fn next_page(uri: &Uri, headers: &HeaderMap) -> Result<Option<Uri>> {
+    let link = headers.get(LINK).and_then(|link| link.to_str().ok());
+    let next = link.and_then(|link| link.strip_prefix('<')?.split_once('>'));
+    let Some((path, _)) = next.filter(|(_, rest)| rest.contains("next")) else { return Ok(None) };
+    let mut headers = HeaderMap::new();
+    let value = path.parse().or_else(|_| invalid(format!("{uri}: the next page is {path:?}")))?;
+    headers.insert(http::header::LOCATION, value);
+    let next = location(uri, &headers)?;
+    if (next.scheme(), next.authority()) != (uri.scheme(), uri.authority()) {
+        return invalid(format!("{uri}: the next page is at {next}; only the same host is asked"));
+    }
+    Ok(Some(next))
+}

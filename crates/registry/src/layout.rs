@@ -1,0 +1,211 @@
+//! A layout of OCI images in a folder: `oci-layout`, `index.json` and `blobs/sha256`. The format is that of
+//! the OCI image specification, as oras, crane and skopeo read and write it.
+
+use std::fs;
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+
+use crate::digest::Digest;
+use crate::error::{RegistryError, Result, invalid, too_large};
+use crate::limits::{MANIFEST_MAX, REFERRERS_MAX};
+use crate::manifest::{Descriptor, Index, Manifest};
+use crate::media;
+use crate::repository::{Name, Repository};
+
+/// Most bytes of `index.json`.
+const INDEX_MAX: usize = 4 << 20;
+
+/// A layout. What is in it is checked as if it came from a registry.
+pub struct Layout {
+    folder: PathBuf,
+    /// Held while the index is changed.
+    writing: Mutex<()>,
+}
+
+impl Layout {
+    /// The layout in a folder, which may not exist yet.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: folder.into(), writing: Mutex::default() }
+    }
+
+    /// The entries of the index: every manifest, by digest and tag.
+    ///
+    /// # Errors
+    ///
+    /// There is no layout.
+    pub fn entries(&self) -> std::result::Result<Vec<Descriptor>, RegistryError> {
+        let bytes = self.read(&self.folder.join("index.json"), INDEX_MAX)?;
+        Ok(Index::parse(&bytes, &self.name("index.json"))?.descriptors().collect())
+    }
+
+    /// Whether a blob or a manifest is there.
+    pub fn has(&self, digest: &Digest) -> bool {
+        self.path(digest).is_file()
+    }
+
+    /// How many bytes its blobs have.
+    pub fn size(&self) -> u64 {
+        let files = fs::read_dir(self.blobs()).into_iter().flatten().flatten();
+        files.filter_map(|file| Some(file.metadata().ok()?.len())).sum()
+    }
+
+    fn blobs(&self) -> PathBuf {
+        self.folder.join("blobs").join("sha256")
+    }
+
+    fn path(&self, digest: &Digest) -> PathBuf {
+        self.blobs().join(digest.hex())
+    }
+
+    fn name(&self, what: &str) -> String {
+        format!("{}: {what}", self.folder.display())
+    }
+
+    fn read(&self, path: &Path, max: usize) -> Result<Vec<u8>> {
+        let failed = |error: std::io::Error| {
+            let why = format!("{} cannot be read: {error}", path.display());
+            match error.kind() {
+                ErrorKind::NotFound => RegistryError::NotFound(why),
+                _ => RegistryError::Invalid(why),
+            }
+        };
+        // Reading a pipe or a device may never end.
+        let metadata = fs::symlink_metadata(path).map_err(failed)?;
+        if !metadata.is_file() {
+            return invalid(format!("{} is not a regular file", path.display()));
+        }
+        if metadata.len() > max as u64 {
+            return Err(too_large(&path.display().to_string(), max));
+        }
+        fs::read(path).map_err(failed)
+    }
+
+    /// Writes a file so that no reader sees a part of it.
+    fn write(&self, path: &Path, bytes: &[u8]) -> Result<()> {
+        let folder = path.parent().unwrap_or(&self.folder);
+        let write = || {
+            fs::create_dir_all(folder)?;
+            let mut file = tempfile::NamedTempFile::new_in(folder)?;
+            file.write_all(bytes)?;
+            file.as_file().sync_all()?;
+            file.persist(path)?;
+            Ok(())
+        };
+        write().or_else(|error: std::io::Error| {
+            invalid(format!("{} cannot be written: {error}", path.display()))
+        })
+    }
+
+    /// Removes every manifest that is not kept, and every blob that no kept one has.
+    ///
+    /// # Errors
+    ///
+    /// The folder cannot be read or written.
+    pub fn retain(&self, keep: impl Fn(&Digest) -> bool) -> std::result::Result<(), RegistryError> {
+        let _writing = self.writing.lock();
+        let mut index = Index::default();
+        let mut blobs = std::collections::BTreeSet::new();
+        for entry in self.entries()? {
+            let Ok(manifest) = self.parsed(&entry.digest) else { continue };
+            let is_about = manifest.subject.as_ref().map(|subject| subject.digest);
+            let tagged = entry.annotations.get(media::REF_NAME).and_then(|tag| signed_by_tag(tag));
+            if keep(&is_about.or(tagged).unwrap_or(entry.digest)) {
+                blobs.insert(entry.digest.hex());
+                blobs.extend(manifest.blobs().map(|blob| blob.digest.hex()));
+                index.add(&entry);
+            }
+        }
+        self.write(&self.folder.join("index.json"), &serde_json::to_vec(&index).unwrap_or_default())?;
+        for file in fs::read_dir(self.blobs()).into_iter().flatten().flatten() {
+            let is_kept = file.file_name().to_str().is_some_and(|name| blobs.contains(name));
+            if !is_kept && let Err(error) = fs::remove_file(file.path()) {
+                return invalid(format!("{} cannot be removed: {error}", file.path().display()));
+            }
+        }
+        Ok(())
+    }
+
+    fn parsed(&self, digest: &Digest) -> Result<Manifest> {
+        let bytes = self.read(&self.path(digest), MANIFEST_MAX)?;
+        let what = self.name(&format!("manifest {digest}"));
+        digest.check(&bytes, &what)?;
+        Manifest::parse(&bytes, &what)
+    }
+}
+
+/// The digest of the manifest whose signatures of cosign 2 have this tag.
+fn signed_by_tag(tag: &str) -> Option<Digest> {
+    format!("sha256:{}", tag.strip_prefix("sha256-")?.strip_suffix(".sig")?).parse().ok()
+}
+
+#[async_trait]
+impl Repository for Layout {
+    async fn manifest(&self, name: &Name) -> Result<Vec<u8>> {
+        let digest = match name {
+            Name::Digest(digest) => *digest,
+            Name::Tag(tag) => {
+                let has_tag = |entry: &Descriptor| entry.annotations.get(media::REF_NAME) == Some(tag);
+                let entry = self.entries()?.into_iter().find(has_tag);
+                let missing = || RegistryError::NotFound(self.name(&format!("there is no tag {tag:?}")));
+                entry.ok_or_else(missing)?.digest
+            }
+        };
+        let bytes = self.read(&self.path(&digest), MANIFEST_MAX)?;
+        digest.check(&bytes, &self.name(&format!("manifest {digest}")))?;
+        Ok(bytes)
+    }
+
+    async fn blob(&self, blob: &Descriptor, max: usize) -> Result<Vec<u8>> {
+        let what = self.name(&format!("blob {}", blob.digest));
+        if blob.size > max as u64 {
+            return Err(too_large(&what, max));
+        }
+        let bytes = self.read(&self.path(&blob.digest), max)?;
+        blob.digest.check(&bytes, &what)?;
+        Ok(bytes)
+    }
+
+    async fn referrers(&self, subject: &Digest) -> Result<Vec<Descriptor>> {
+        let mut found = Vec::new();
+        for entry in self.entries()? {
+            if found.len() == REFERRERS_MAX {
+                break;
+            }
+            let is_about = |manifest: Manifest| manifest.subject.is_some_and(|of| of.digest == *subject);
+            if entry.digest != *subject && self.parsed(&entry.digest).is_ok_and(is_about) {
+                found.push(entry);
+            }
+        }
+        Ok(found)
+    }
+
+    async fn put_blob(&self, bytes: &[u8]) -> Result<()> {
+        let path = self.path(&Digest::of(bytes));
+        // A file that is there may be broken.
+        if self.read(&path, bytes.len()).is_ok_and(|known| known == bytes) {
+            return Ok(());
+        }
+        self.write(&path, bytes)
+    }
+
+    async fn put_manifest(&self, name: &Name, manifest: &Manifest, bytes: &[u8]) -> Result<()> {
+        self.put_blob(bytes).await?;
+        let _writing = self.writing.lock();
+        let at = self.folder.join("index.json");
+        let mut index = match self.read(&at, INDEX_MAX) {
+            Ok(known) => Index::parse(&known, &self.name("index.json"))?,
+            Err(RegistryError::NotFound(_)) => Index::default(),
+            Err(error) => return Err(error),
+        };
+        let entry = manifest.entry(bytes);
+        index.add(&match name {
+            Name::Tag(tag) => entry.annotated(media::REF_NAME, tag.clone()),
+            Name::Digest(_) => entry,
+        });
+        self.write(&self.folder.join("oci-layout"), br#"{"imageLayoutVersion":"1.0.0"}"#)?;
+        self.write(&at, &serde_json::to_vec(&index).unwrap_or_default())
+    }
+}

@@ -1,0 +1,175 @@
+//! Artifacts through an honest registry, and through a layout on disk.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use bindery_kit::{OciRegistry, RegistrySettings};
+use bindery_registry::{
+    Access, CredentialsFile, Descriptor, Digest, Layout, Manifest, Name, Registry, RegistryError, Repository,
+    copy, media, pull, push,
+};
+use http::Method;
+use serde_json::{Value, json};
+use support::{artifact, reference, repository, timeouts};
+
+fn tag() -> Name {
+    Name::Tag("1.0.0".to_owned())
+}
+
+#[tokio::test]
+async fn an_artifact_comes_back_as_it_was_with_and_without_the_referrers_api() {
+    for without_referrers in [false, true] {
+        let registry = OciRegistry::start(RegistrySettings { without_referrers, ..Default::default() });
+        let remote = repository(&registry, Access::Push);
+        let digest = push(&remote, &artifact(), Some("1.0.0")).await.unwrap();
+        let again = push(&remote, &artifact(), None).await.unwrap();
+        assert_eq!(again, digest, "the same module has the same digest");
+        for name in [tag(), Name::Digest(digest)] {
+            let (found, pulled) = pull(&remote, &name).await.unwrap();
+            assert_eq!(found, digest);
+            let mut cases: Vec<_> = pulled.cases.iter().map(|file| &*file.name).collect();
+            cases.sort_unstable();
+            assert_eq!((cases, &pulled.page), (vec!["a.yaml", "b.yaml"], &artifact().page));
+            assert_eq!(pulled.module, artifact().module);
+        }
+        let list = registry.manifest("team/policy", &format!("sha256-{}", digest.hex()));
+        assert_eq!(list.is_some(), without_referrers);
+        let referrers = list.map(|list| serde_json::from_slice::<Value>(&list).unwrap()["manifests"].clone());
+        assert!(referrers.is_none_or(|list| list.as_array().unwrap().len() == 2), "none is there twice");
+    }
+}
+
+#[tokio::test]
+async fn the_manifest_is_what_wkg_reads_and_both_pairs_of_types_are_read() {
+    let registry = OciRegistry::start(RegistrySettings::default());
+    let remote = repository(&registry, Access::Push);
+    push(&remote, &artifact(), Some("1.0.0")).await.unwrap();
+    let bytes = registry.manifest("team/policy", "1.0.0").unwrap();
+    let manifest: Value = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!(manifest["schemaVersion"], 2);
+    assert_eq!(manifest["mediaType"], "application/vnd.oci.image.manifest.v1+json");
+    assert_eq!(manifest["config"]["mediaType"], "application/vnd.wasm.config.v0+json");
+    assert_eq!(manifest["layers"].as_array().unwrap().len(), 1);
+    assert_eq!(manifest["layers"][0]["mediaType"], "application/wasm");
+    let config = Manifest::parse(&bytes, "manifest").unwrap().config;
+    let config: Value = serde_json::from_slice(&remote.blob(&config, 4096).await.unwrap()).unwrap();
+    assert_eq!((&config["architecture"], &config["os"]), (&json!("wasm"), &json!("wasip2")));
+    assert_eq!(config["layerDigests"], json!([Digest::of(&artifact().module)]));
+    assert_eq!(config["component"]["exports"], json!(["bindery:policy/match@0.2.0"]));
+    assert_eq!(config["created"], "1970-01-01T00:00:00Z");
+
+    let mut old = manifest;
+    old["config"]["mediaType"] = "application/vnd.wasm.config.v1+json".into();
+    old["layers"][0]["mediaType"] = "application/vnd.wasm.content.layer.v1+wasm".into();
+    registry.put_manifest("team/policy", "old", old.to_string().as_bytes());
+    let (_, pulled) = pull(&remote, &Name::Tag("old".to_owned())).await.unwrap();
+    assert_eq!(pulled.module, artifact().module);
+}
+
+#[tokio::test]
+async fn a_token_is_asked_for_once_and_wrong_credentials_are_told() {
+    let registry =
+        OciRegistry::start(RegistrySettings { token_for: Some(("ann", "secret")), ..Default::default() });
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("auth.json");
+    let with = |auth: &str| {
+        let auths = json!({"auths": {registry.host(): {"auth": auth}}});
+        std::fs::write(&file, auths.to_string()).unwrap();
+        let registry_client = Registry::new(None, Some(CredentialsFile::new(&file)), timeouts()).unwrap();
+        registry_client.repository(&reference(&registry), Access::Push).unwrap()
+    };
+    // ann:secret
+    let remote = with("YW5uOnNlY3JldA==");
+    push(&remote, &artifact(), Some("1.0.0")).await.unwrap();
+    let tokens = registry.requests().into_iter().filter(|(_, path, _)| path.starts_with("/token"));
+    let tokens: Vec<_> = tokens.collect();
+    assert_eq!(tokens.len(), 1);
+    assert!(tokens[0].1.contains("scope=repository%3Ateam%2Fpolicy%3Apull%2Cpush"), "{tokens:?}");
+    // ann:wrong
+    let error = push(&with("YW5uOndyb25n"), &artifact(), None).await.unwrap_err();
+    assert!(
+        matches!(&error, RegistryError::Denied(why) if why.contains("refuses the credentials")),
+        "{error}"
+    );
+    assert!(!error.to_string().contains("wrong") && !error.to_string().contains("YW5u"), "{error}");
+    let error = pull(&repository(&registry, Access::Pull), &tag()).await.unwrap_err();
+    assert!(matches!(error, RegistryError::Denied(_)), "{error}");
+}
+
+#[tokio::test]
+async fn a_layout_has_all_that_the_registry_had_and_can_be_pushed_again() {
+    let registry = OciRegistry::start(RegistrySettings::default());
+    let remote = repository(&registry, Access::Push);
+    let digest = push(&remote, &artifact(), Some("1.0.0")).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let layout = Layout::new(folder.path());
+    assert_eq!(copy(&remote, &layout, &tag()).await.unwrap(), digest);
+    assert_eq!(copy(&remote, &layout, &tag()).await.unwrap(), digest, "a second time changes nothing");
+    assert_eq!(layout.entries().unwrap().len(), 3);
+    let marker: Value =
+        serde_json::from_slice(&std::fs::read(folder.path().join("oci-layout")).unwrap()).unwrap();
+    assert_eq!(marker, json!({"imageLayoutVersion": "1.0.0"}));
+    let offline = pull(&layout, &Name::Digest(digest)).await.unwrap().1;
+    assert_eq!((offline.cases.len(), offline.page), (2, artifact().page));
+
+    let other = OciRegistry::start(RegistrySettings::default());
+    let there = repository(&other, Access::Push);
+    assert_eq!(copy(&layout, &there, &tag()).await.unwrap(), digest);
+    assert_eq!(pull(&there, &tag()).await.unwrap().0, digest);
+    assert_eq!(there.referrers(&digest).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_layout_finds_changed_bytes_and_forgets_what_is_not_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let layout = Layout::new(folder.path());
+    let missing = layout.manifest(&tag()).await.unwrap_err();
+    assert!(matches!(missing, RegistryError::NotFound(_)), "{missing}");
+    let kept = push(&layout, &artifact(), Some("1.0.0")).await.unwrap();
+    let mut other = artifact();
+    other.module.push(0);
+    let gone = push(&layout, &other, Some("2.0.0")).await.unwrap();
+    layout.retain(|digest| *digest == kept).unwrap();
+    assert!(layout.has(&kept) && !layout.has(&gone) && !layout.has(&Digest::of(&other.module)));
+    assert_eq!(pull(&layout, &tag()).await.unwrap().1.cases.len(), 2);
+
+    let module = folder.path().join("blobs/sha256").join(Digest::of(&artifact().module).hex());
+    std::fs::write(&module, b"other!!!").unwrap();
+    let changed = pull(&layout, &tag()).await.unwrap_err();
+    assert!(matches!(&changed, RegistryError::Invalid(why) if why.contains("it was changed")), "{changed}");
+    layout.put_blob(&artifact().module).await.unwrap();
+    assert_eq!(pull(&layout, &tag()).await.unwrap().0, kept, "what is broken is written again");
+}
+
+#[tokio::test]
+async fn what_the_signed_manifest_does_not_name_does_not_ride_along() {
+    let registry = OciRegistry::start(RegistrySettings::default());
+    let remote = repository(&registry, Access::Push);
+    let digest = push(&remote, &artifact(), None).await.unwrap();
+    let subject = Descriptor { media_type: media::MANIFEST.to_owned(), digest, ..Descriptor::of("", b"") };
+    let case = registry.put_blob(b"case: planted");
+    let planted = json!({
+        "schemaVersion": 2, "mediaType": media::MANIFEST, "artifactType": media::CASES, "subject": subject,
+        "config": Descriptor::of(media::EMPTY, b"{}"),
+        "layers": [{"mediaType": "application/yaml", "digest": case, "size": 13}],
+    });
+    registry.put_manifest("team/policy", "planted", planted.to_string().as_bytes());
+    assert_eq!(remote.referrers(&digest).await.unwrap().len(), 3);
+    let cases = pull(&remote, &Name::Digest(digest)).await.unwrap().1.cases;
+    assert!(cases.len() == 2 && cases.iter().all(|file| file.bytes != b"case: planted"));
+}
+
+#[tokio::test]
+async fn a_pull_asks_for_nothing_that_it_does_not_need() {
+    let registry = OciRegistry::start(RegistrySettings::default());
+    let bare = bindery_registry::Artifact { cases: Vec::new(), page: None, ..artifact() };
+    push(&repository(&registry, Access::Push), &bare, Some("1.0.0")).await.unwrap();
+    let before = registry.requests().len();
+    pull(&repository(&registry, Access::Pull), &tag()).await.unwrap();
+    let requests: Vec<_> = registry.requests().drain(before..).collect();
+    assert!(
+        requests.len() == 2 && requests.iter().all(|(method, ..)| *method == Method::GET),
+        "{requests:?}"
+    );
+}
