@@ -9,6 +9,7 @@ mod judge;
 pub(crate) mod module;
 #[cfg(feature = "authoring")]
 mod new;
+mod preview;
 mod shown;
 mod test;
 #[cfg(test)]
@@ -19,7 +20,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Subcommand;
 
-/// Write, test, measure and inspect policies, without a cluster.
+/// Write, test, measure and inspect policies without a cluster, and preview what they would change in one.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -35,6 +36,7 @@ enum Command {
     Build(build::Arguments),
     Bench(bench::Arguments),
     Inspect(inspect::Arguments),
+    Preview(preview::Arguments),
     Test(test::Arguments),
 }
 
@@ -47,6 +49,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         Command::Build(arguments) => build::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),
+        Command::Preview(arguments) => preview::run(arguments),
         Command::Test(arguments) => test::run(arguments),
     }
 }

@@ -31,6 +31,8 @@ mod policies;
 mod policy_objects;
 #[path = "serve/restored.rs"]
 mod restored;
+#[path = "serve/shadows.rs"]
+mod shadows;
 #[path = "serve/steer.rs"]
 mod steer;
 #[path = "serve/steer_mishaps.rs"]

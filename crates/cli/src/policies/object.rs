@@ -1,5 +1,7 @@
 //! Policies and engines that are cluster objects: what each has loaded.
 
+mod shadow;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,11 +13,12 @@ use bindery_kube::read::ReadError;
 use bindery_kube::{ApiClient, ConfigMapKey, PolicyObjects};
 use bindery_policy::{
     Chain, ENGINE, EffectMode, EngineDocument, LastGood, MATCH_POLICY, ObjectStatus, Policy, RECLAIM_POLICY,
-    ReclaimRule,
+    ReclaimRule, ShadowMetrics,
 };
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
+pub(crate) use self::shadow::shadows;
 use super::{Document, Loaded, parse};
 use crate::engine::CacheArgument;
 use crate::policy::module::{self, CONFIG_MAP, ShippedArgument};
@@ -99,6 +102,8 @@ pub(crate) struct LoadedObject {
     /// The generation in effect, unless it is off or none was ever ready.
     pub(crate) last_good: Option<LastGood>,
     pub(crate) fault: Option<Fault>,
+    /// What it has shown as a shadow.
+    pub(crate) shadow: ShadowMetrics,
     /// The ConfigMaps of its module and of the last good one, and the versions that were read.
     config_maps: Vec<(ConfigMapKey, Option<String>)>,
 }
@@ -112,7 +117,8 @@ enum Module {
 impl LoadedObject {
     /// An object that has loaded nothing.
     pub(crate) fn new(object: Value) -> Self {
-        Self { object, effect: Effect::None, last_good: None, fault: None, config_maps: Vec::new() }
+        let (last_good, fault, shadow, config_maps) = Default::default();
+        Self { object, effect: Effect::None, last_good, fault, shadow, config_maps }
     }
 
     /// Loads an object. If it fails, the earlier generation stays, or the last good one of the object's
@@ -146,12 +152,14 @@ impl LoadedObject {
         };
         let (kind, name) = object_name(&object);
         tracing::error!(kind, name, error = fault.why, "the object cannot be loaded");
+        let is_good = |last_good: &LastGood| loading.wants_shadow() || !shadow::is_shadow(last_good);
         match earlier {
-            Some(Self { effect, last_good: Some(last_good), .. }) => {
-                (loading.effect, loading.last_good) = (effect, Some(last_good));
+            Some(Self { effect, last_good: Some(last_good), shadow, .. }) if is_good(&last_good) => {
+                (loading.effect, loading.last_good, loading.shadow) = (effect, Some(last_good), shadow);
             }
             _ => {
-                loading.effect = match last_good {
+                loading.effect = match last_good.filter(is_good) {
+                    None if loading.wants_shadow() => Effect::None,
                     Some(last_good) => loading.restore(last_good, &fault.why, hosts, objects).await,
                     None => held(&object, &fault.why),
                 };
@@ -179,6 +187,7 @@ impl LoadedObject {
                 self.last_good = Some(LastGood { digest: digest.into(), ..last_good });
                 effect
             }
+            _ if self.wants_shadow() => Effect::None,
             _ => held(&object, fault),
         }
     }
@@ -357,15 +366,17 @@ pub(crate) async fn of_cluster(client: &ApiClient, hosts: &Hosts) -> Result<Load
 
 /// Whether a policy in a file, or a MatchPolicy in case of a ReclaimPolicy, has the name of an object.
 pub(crate) fn is_taken((kind, name): &ObjectName, files: &Chain, loaded: &LoadedObjects) -> bool {
-    let is_policy = || loaded.contains_key(&(MATCH_POLICY.to_owned(), name.clone()));
-    kind != ENGINE && (kind == RECLAIM_POLICY && is_policy() || files.metrics(name).is_some())
+    let is_active = |name: &ObjectName| loaded.get(name).is_some_and(|object| !object.is_shadow());
+    let is_policy = || is_active(&(MATCH_POLICY.to_owned(), name.clone()));
+    let is_named = || kind == RECLAIM_POLICY && is_policy() || files.metrics(name).is_some();
+    kind != ENGINE && is_active(&(kind.clone(), name.clone())) && is_named()
 }
 
 /// The policies of files and objects. An object whose name is taken holds what it matches, under a name of
 /// its own.
 pub(crate) fn chain(files: &Chain, loaded: &LoadedObjects, with_reclaimers: bool) -> Chain {
     let (mut policies, mut reclaimers) = (files.policies().to_vec(), files.reclaimers().to_vec());
-    for (name, object) in loaded {
+    for (name, object) in loaded.iter().filter(|(_, object)| !object.is_shadow()) {
         let is_taken = is_taken(name, files, loaded);
         match &object.effect {
             Effect::Match(policy) if is_taken => {

@@ -15,17 +15,20 @@ use std::time::Duration;
 use anyhow::Result;
 use bindery_controller::Binder;
 use bindery_kube::{ApiClient, ApiPort, PolicyObjects, PolicyWatches};
-use bindery_policy::ObjectStatus;
+use bindery_policy::{ObjectStatus, RECLAIM_POLICY};
 use bindery_webhook::PolicyReviewer;
 use serde_json::Value;
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use self::review::ObjectReviewer;
 use super::Arguments;
 use super::components::Components;
 use super::mode::ModeArgument;
-use crate::policies::object::{Effect, Hosts, LoadedObject, LoadedObjects, ObjectName, chain, object_name};
+use crate::policies::object::{
+    Effect, Hosts, LoadedObject, LoadedObjects, ObjectName, chain, object_name, shadows,
+};
 
 /// How often changes of counters are written to status.
 const STATUS_EVERY: Duration = Duration::from_secs(10);
@@ -104,30 +107,41 @@ impl ConfiguredObjects {
                 () = self.objects.changed() => false,
                 _ = ticks.tick() => true,
             };
-            if self.reload(is_tick).await {
-                self.swap(&binder).await;
-            }
+            let changed = self.reload(is_tick).await;
+            self.swap(&binder, changed).await;
             self.in_effect.send_replace(self.generations());
+            if is_tick && leads.load(Ordering::Relaxed) {
+                count_released(&binder).await;
+            }
             self.write_status(&binder, &leads, is_tick).await;
         }
     }
 
-    /// Puts what is loaded into effect. While lists of objects with further facts are awaited, later changes
-    /// replace what is to be put into effect.
-    async fn swap(&mut self, binder: &Binder<ApiPort>) {
-        loop {
-            let Components { engine, policies } = self.components();
+    /// Puts what is loaded and has changed into effect. While lists of objects with further facts are awaited,
+    /// later changes replace what is to be put into effect.
+    async fn swap(&mut self, binder: &Binder<ApiPort>, mut changed: Changed) {
+        while changed.active || changed.shadows {
+            let Components { engine, policies, shadows } = self.components();
             let digests = (policies.digest().to_owned(), engine.digest().to_owned());
-            // Before the policies, which wake every object.
-            binder.swap_engine(engine);
+            let swap = async {
+                // Before the policies, which wake every object. A change of shadows wakes none.
+                if changed.active {
+                    binder.swap_engine(engine);
+                    binder.swap_policies(policies).await;
+                }
+                binder.swap_shadows(&shadows).await;
+            };
             tokio::select! {
-                () = binder.swap_policies(policies) => {
-                    tracing::info!(policies = digests.0, engine = digests.1, "policies are swapped");
+                () = swap => {
+                    let shadows = shadows.len();
+                    tracing::info!(policies = digests.0, engine = digests.1, shadows, "policies are swapped");
                     return;
                 }
                 () = self.objects.changed() => {}
             }
-            self.reload(false).await;
+            let later = self.reload(false).await;
+            changed.active |= later.active;
+            changed.shadows |= later.shadows;
         }
     }
 
@@ -137,10 +151,10 @@ impl ConfiguredObjects {
     }
 
     /// Loads the objects that have changed, and forgets those that are gone; `is_retry`: also those whose
-    /// module could not be read. Returns whether anything else is to be in effect.
-    async fn reload(&mut self, is_retry: bool) -> bool {
+    /// module could not be read. Returns what else is to be in effect.
+    async fn reload(&mut self, is_retry: bool) -> Changed {
         let mut names = BTreeSet::new();
-        let mut has_changed = false;
+        let mut changed = Changed::default();
         for (object, status) in self.objects.all() {
             let name = object_name(&object);
             names.insert(name.clone());
@@ -154,34 +168,43 @@ impl ConfiguredObjects {
                 }
                 earlier => {
                     let before = earlier.as_ref().map(LoadedObject::identity);
+                    let was_shadow = earlier.as_ref().is_none_or(LoadedObject::is_shadow);
                     let known: ObjectStatus = serde_json::from_value(status).unwrap_or_default();
                     let last_good = known.last_good;
                     let loaded =
                         LoadedObject::load(object, earlier, last_good, &self.hosts, &self.objects).await;
-                    has_changed |= before.as_ref() != Some(&loaded.identity());
+                    if before.as_ref() != Some(&loaded.identity()) {
+                        changed.active |= !was_shadow || !loaded.is_shadow();
+                        changed.shadows |= loaded.is_shadow() || was_shadow && before.is_some();
+                    }
                     loaded
                 }
             };
             self.loaded.insert(name, loaded);
         }
-        let known = self.loaded.len();
-        self.loaded.retain(|name, _| names.contains(name));
+        self.loaded.retain(|name, gone| {
+            let is_there = names.contains(name);
+            changed.active |= !is_there && !gone.is_shadow();
+            changed.shadows |= !is_there && gone.is_shadow();
+            is_there
+        });
         let config_maps = self.loaded.values().flat_map(LoadedObject::config_maps).collect();
         self.objects.follow(&config_maps);
-        has_changed || self.loaded.len() < known
+        changed
     }
 
     /// What is in effect: files and settings, and the objects over them.
     fn components(&self) -> Components {
-        let policies = chain(&self.base.policies, &self.loaded, self.mode != ModeArgument::Steer);
+        let reclaims = self.mode != ModeArgument::Steer;
+        let policies = Arc::new(chain(&self.base.policies, &self.loaded, reclaims));
         let engine = self.engine().map_or(&self.base.engine, |(_, engine)| engine);
-        Components { engine: Arc::clone(engine), policies: Arc::new(policies) }
+        Components { engine: Arc::clone(engine), policies, shadows: shadows(&self.loaded, reclaims) }
     }
 
     /// The engine that an object has loaded, with the object's name: the first of several.
     fn engine(&self) -> Option<(&ObjectName, &Arc<dyn bindery_core::Engine>)> {
         self.loaded.iter().find_map(|(name, loaded)| match &loaded.effect {
-            Effect::Engine(engine) => Some((name, engine)),
+            Effect::Engine(engine) if !loaded.is_shadow() => Some((name, engine)),
             _ => None,
         })
     }
@@ -207,6 +230,25 @@ impl ConfiguredObjects {
                     tracing::warn!(kind = name.0, name = name.1, error, "the status cannot be written");
                 }
             }
+        }
+    }
+}
+
+/// What has changed.
+#[derive(Clone, Copy, Default)]
+struct Changed {
+    /// The engine or a policy in effect.
+    active: bool,
+    /// What decides beside them.
+    shadows: bool,
+}
+
+/// Has reclaimers in shadow asked about released volumes, on a thread where that delays nothing else.
+async fn count_released(binder: &Arc<Binder<ApiPort>>) {
+    if binder.policies().shadows().any(|shadow| shadow.kind() == RECLAIM_POLICY) {
+        let binder = Arc::clone(binder);
+        if let Err(panic) = spawn_blocking(move || binder.count_released_for_shadows()).await {
+            tracing::error!(%panic, "released volumes cannot be counted for shadows");
         }
     }
 }

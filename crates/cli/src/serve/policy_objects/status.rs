@@ -2,7 +2,10 @@
 
 use bindery_controller::Policies;
 use bindery_core::Text;
-use bindery_policy::{Condition, ENGINE, FaultCause, ObjectStatus, RECLAIM_POLICY};
+use bindery_policy::{
+    Answered, Condition, DifferenceKind, ENGINE, FaultCause, ObjectStatus, RECLAIM_POLICY, ReleasedFates,
+    ShadowAnswer, ShadowDifference, ShadowMetrics, ShadowReleased, ShadowStatus,
+};
 
 use super::super::mode::ModeArgument;
 use super::ConfiguredObjects;
@@ -38,11 +41,21 @@ impl ConfiguredObjects {
                 let known = known.last_good.clone();
                 known.filter(|_| loaded.fault.is_some())
             }),
+            shadow: loaded.is_shadow().then(|| match &known.shadow {
+                Some(known_shadow) if !with_counts && known.observed_generation == Some(generation) => {
+                    known_shadow.clone()
+                }
+                _ => shadow_status(&loaded.shadow),
+            }),
             ..known.clone()
         };
         let is_counted =
             with_counts && name.0 != ENGINE && !is_taken(name, &self.base.policies, &self.loaded);
-        if is_counted && let Some(activity) = policies.activities().find(|it| **it.name == *name.1) {
+        let activity = match loaded.is_shadow() {
+            true => policies.shadow_activity(&name.0, &name.1),
+            false => policies.activities().find(|it| **it.name == *name.1),
+        };
+        if is_counted && let Some(activity) = activity {
             status.calls = activity.metrics.calls();
             status.faults = FaultCause::ALL.iter().map(|&cause| activity.metrics.faults(cause)).sum();
             let reasons = activity.metadata.iter().flat_map(|metadata| &metadata.reasons);
@@ -66,6 +79,7 @@ impl ConfiguredObjects {
         };
         let stays = match &loaded.last_good {
             Some(last_good) => format!("generation {} stays in effect", last_good.generation),
+            None if loaded.is_shadow() => "it decides nothing".to_owned(),
             None if loaded.object["kind"] == ENGINE => "the engine of the settings stays".to_owned(),
             None => without(loaded).to_owned(),
         };
@@ -85,7 +99,8 @@ impl ConfiguredObjects {
         if name.0 == RECLAIM_POLICY && self.mode == ModeArgument::Steer {
             return told("False", "Steer", "upstream reclaims volumes in mode steer");
         }
-        if name.0 == ENGINE && self.engine().is_some_and(|(active, _)| active != name) {
+        let is_other = || self.engine().is_some_and(|(active, _)| active != name);
+        if name.0 == ENGINE && !loaded.is_shadow() && is_other() {
             return told("False", "AnotherEngine", "another Engine is in effect: turn that one off");
         }
         if is_taken(name, &self.base.policies, &self.loaded) {
@@ -94,8 +109,43 @@ impl ConfiguredObjects {
         if loaded.last_good.is_none() {
             return told("False", "NotReady", "no generation of it is loaded");
         }
+        if loaded.is_shadow() {
+            return told("False", "Shadow", IN_SHADOW);
+        }
         told("True", "Enforced", "it takes part in every decision that it matches")
     }
+}
+
+/// What an object in mode `shadow` does.
+const IN_SHADOW: &str = "it decides beside what is in effect, and nothing of it is carried out: status.shadow \
+                         and `bindery diff` show what it would change";
+
+/// What a shadow has shown.
+fn shadow_status(metrics: &ShadowMetrics) -> ShadowStatus {
+    let differences = DifferenceKind::ALL.map(|kind| (kind.name().into(), metrics.differences(kind)));
+    let answer = |Answered { answer, reason }| ShadowAnswer { answer, reason };
+    let latest = metrics.latest().into_iter().map(|latest| ShadowDifference {
+        time: time(jiff::Timestamp::from_second(latest.time).unwrap_or_default()),
+        object: latest.object,
+        kind: latest.kind.name().into(),
+        active: answer(latest.active),
+        shadow: answer(latest.shadow),
+    });
+    ShadowStatus {
+        compared: metrics.compared(),
+        not_comparable: metrics.not_comparable(),
+        dropped: metrics.dropped(),
+        released: metrics
+            .released()
+            .map(|ReleasedFates { kept, later, due, offered }| ShadowReleased { kept, later, due, offered }),
+        differences: differences.into_iter().filter(|(_, count)| *count > 0).collect(),
+        latest: latest.collect(),
+    }
+}
+
+/// A time by RFC 3339.
+fn time(at: jiff::Timestamp) -> Text {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into()
 }
 
 /// What becomes of what a policy matches that is not loaded.
@@ -121,7 +171,7 @@ fn settings_valid(loaded: &LoadedObject) -> Told {
 fn condition(told: Told, generation: i64, known: &ObjectStatus) -> Condition {
     let Told { kind, status, reason, message } = told;
     let same = known.conditions.iter().find(|known| *known.kind == *kind && *known.status == *status);
-    let now = || Text::from(jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+    let now = || time(jiff::Timestamp::now());
     Condition {
         kind: kind.into(),
         status: status.into(),
