@@ -135,7 +135,8 @@ mod tests {
 
     #[test]
     fn each_difference_is_a_line_with_both_reasons() {
-        let answer = |answer: &str, reason: &str| ShadowAnswer { answer: answer.into(), reason: reason.into() };
+        let answer =
+            |answer: &str, reason: &str| ShadowAnswer { answer: answer.into(), reason: reason.into() };
         let difference = ShadowDifference {
             time: "2026-11-26T15:00:00Z".into(),
             object: "pvc ns/c".into(),

@@ -22,8 +22,8 @@ use parking_lot::RwLock;
 
 pub use self::policies::Policies;
 pub(crate) use self::policies::{ActivePolicies, note};
-use self::views::{GuardView, LiveObjects};
 pub(crate) use self::views::{BinderEnvironment, Proofs};
+use self::views::{GuardView, LiveObjects};
 use crate::freshness::Freshness;
 use crate::intake::Intake;
 use crate::operations::OperationMap;

@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 
-use bindery_core::{Counted, Decision, Engine, Exchange, Request, Subject, Text};
+use bindery_core::{Counted, Decision, Engine, Exchange, Question, Request, Subject, Text};
 use bindery_policy::{
     ENGINE, MATCH_POLICY, Policy, RECLAIM_POLICY, ReclaimRule, Rejections, Rounds, ShadowMetrics,
 };
@@ -63,11 +63,12 @@ impl Shadow {
         }
     }
 
-    /// Whether it may decide a request otherwise.
-    fn looks_at(&self, request: &Request) -> bool {
+    /// Whether it may decide a request otherwise, by what the engine has asked.
+    fn looks_at(&self, request: &Request, exchanges: &[Exchange]) -> bool {
+        let is_reclaim = |exchange: &Exchange| matches!(exchange.question, Question::Reclaim(_));
         match (&self.part, &request.subject) {
             (ShadowPart::Match(_), Subject::SyncClaim(claim)) => !claim.annotations.bind_completed,
-            (ShadowPart::Reclaim(_), Subject::SyncVolume(volume)) => volume.claim_ref.is_some(),
+            (ShadowPart::Reclaim(_), Subject::SyncVolume(_)) => exchanges.iter().any(is_reclaim),
             (ShadowPart::Engine(_), Subject::SyncClaim(_) | Subject::SyncVolume(_)) => true,
             _ => false,
         }
@@ -125,9 +126,15 @@ impl Shadows {
     }
 
     /// Has the shadows make a decision again. It costs nothing where none may decide otherwise.
-    pub(crate) fn offer(&self, engine: &Arc<dyn Engine>, request: &Request, run: &EngineRun, made: &Decision) {
+    pub(crate) fn offer(
+        &self,
+        engine: &Arc<dyn Engine>,
+        request: &Request,
+        run: &EngineRun,
+        made: &Decision,
+    ) {
         let shadows = &run.policies.shadows;
-        if !shadows.iter().any(|shadowing| shadowing.shadow.looks_at(request)) {
+        if !shadows.iter().any(|shadowing| shadowing.shadow.looks_at(request, &run.exchanges)) {
             return;
         }
         match self.queue.try_reserve() {
@@ -142,7 +149,8 @@ impl Shadows {
                 rejections: run.rejections.clone(),
             }),
             Err(TrySendError::Full(()) | TrySendError::Closed(())) => {
-                let concerned = shadows.iter().filter(|shadowing| shadowing.shadow.looks_at(request));
+                let concerned =
+                    shadows.iter().filter(|shadowing| shadowing.shadow.looks_at(request, &run.exchanges));
                 concerned.for_each(|shadowing| shadowing.shadow.metrics.count_dropped());
             }
         }
@@ -154,7 +162,7 @@ impl<T> ShadowDecider<T> {
     fn compare(&self, made: &Made) {
         for shadowing in &made.policies.shadows {
             let Shadow { name, metrics, .. } = &shadowing.shadow;
-            if !shadowing.shadow.looks_at(&made.request) {
+            if !shadowing.shadow.looks_at(&made.request, &made.exchanges) {
                 continue;
             }
             let decided = catch_unwind(AssertUnwindSafe(|| self.decide(made, shadowing)));

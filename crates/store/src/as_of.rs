@@ -6,9 +6,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bindery_core::{
-    Answer, Claim, ClaimKey, ClaimRef, Class, Cluster, ColumnRequirement, ColumnSet, Counted, Exchange, Handle, Lookup,
-    MatchVerdict, Page, Quantity, Query, Question, Reason, ReclaimVerdict, Scanned, Siblings, Slot, Source, Spread,
-    Stop, Tally, Text, Volume, VolumeIndex, VolumeRow, VolumeTarget,
+    Answer, Claim, ClaimKey, ClaimRef, Class, Cluster, ColumnRequirement, ColumnSet, Counted, Exchange,
+    Handle, Lookup, MatchVerdict, Page, Quantity, Query, Question, Reason, ReclaimVerdict, Scanned, Siblings,
+    Slot, Source, Spread, Stop, Tally, Text, Volume, VolumeIndex, VolumeRow, VolumeTarget,
 };
 
 use crate::change::{Fact, Revision, Wanted, WantedSets, facts_of};
@@ -167,9 +167,9 @@ impl<'a> AsOf<'a> {
         let (mut page, mut found) = (Page::default(), Vec::new());
         let columns = Arc::new(ColumnSet::new(Default::default(), Default::default()));
         self.scan(query, &[], &columns, &mut |Scanned { volume, row, slot }| {
-            let is_later = after.as_ref().is_none_or(|(capacity, name)| {
-                (row.capacity, &volume.name) > (*capacity, name)
-            });
+            let is_later = after
+                .as_ref()
+                .is_none_or(|(capacity, name)| (row.capacity, &volume.name) > (*capacity, name));
             if is_later && found.len() == rows {
                 page.more = true;
                 return ControlFlow::Break(());
@@ -248,8 +248,7 @@ impl<'a> AsOf<'a> {
             // Those that a policy rejects are for the chain to count.
             return Ok(tallies.iter().filter(|tally| tally.reason != Reason::Rejected).cloned().collect());
         }
-        let wanted =
-            Wanted { query: Arc::new(query.clone()), sets: WantedSets::Containing, narrowed: None };
+        let wanted = Wanted { query: Arc::new(query.clone()), sets: WantedSets::Containing, narrowed: None };
         self.rests_on(&[Fact::Candidates(wanted)]);
         match self.session.answer(question)? {
             Answer::Tallies(tallies) => Ok(tallies),
@@ -273,8 +272,7 @@ impl VolumeIndex for AsOf<'_> {
         columns: &Arc<ColumnSet>,
         each: &mut dyn FnMut(Scanned<'_>) -> ControlFlow<()>,
     ) {
-        let wanted =
-            Wanted { query: Arc::new(query.clone()), sets: WantedSets::Exact, narrowed: None };
+        let wanted = Wanted { query: Arc::new(query.clone()), sets: WantedSets::Exact, narrowed: None };
         let before = &self.since.before;
         let mut undone: BTreeMap<(Quantity, &Text), &FreeVolume> = before
             .values()
@@ -342,7 +340,8 @@ impl VolumeIndex for AsOf<'_> {
             return then.clone();
         }
         // A claim's own volumes do not count.
-        let is_other = |(by, siblings): &(ClaimKey, Arc<Siblings>)| *by != claim.key && **siblings == now.siblings;
+        let is_other =
+            |(by, siblings): &(ClaimKey, Arc<Siblings>)| *by != claim.key && **siblings == now.siblings;
         if self.since.siblings.iter().any(is_other) {
             self.is_known.set(false);
         }

@@ -62,8 +62,7 @@ fn carry_out(store: &Store, version: usize, step: Step) {
 fn candidates(cluster: &mut dyn Cluster, query: &Query) -> Vec<(Text, u64, Slot)> {
     let (mut found, mut after) = (Vec::new(), None);
     loop {
-        let Page { handles, whole, slots, more, .. } =
-            cluster.candidates(query.clone(), after, 2).unwrap();
+        let Page { handles, whole, slots, more, .. } = cluster.candidates(query.clone(), after, 2).unwrap();
         for ((handle, whole), slot) in handles.iter().zip(whole).zip(slots) {
             found.push((cluster.identify(*handle).unwrap().name, whole, slot));
         }
@@ -86,7 +85,12 @@ fn now(store: &Store, query: &Query) -> (Vec<(Text, u64, Slot)>, Revision) {
 }
 
 /// Answers as of a revision, with this evidence; `None` if that is not known.
-fn then<T>(store: &Store, at: Revision, evidence: &[Exchange], ask: impl FnOnce(&mut AsOf<'_>) -> T) -> Option<T> {
+fn then<T>(
+    store: &Store,
+    at: Revision,
+    evidence: &[Exchange],
+    ask: impl FnOnce(&mut AsOf<'_>) -> T,
+) -> Option<T> {
     let live = LiveReads::new();
     let session = store.session(&NoEnvironment, &live, DecisionLimits::default());
     let session = session.for_claim(asker().key, asker().uid);

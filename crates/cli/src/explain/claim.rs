@@ -11,7 +11,7 @@ use super::{Decider, advice, lines, text};
 use crate::objects::Resource;
 use crate::plan::candidates::candidates;
 use crate::plan::load::Object;
-use crate::plan::outcome::{ClaimPlan, Outcome, Gets, claim_plan, gets};
+use crate::plan::outcome::{ClaimPlan, Gets, Outcome, claim_plan, gets};
 use crate::plan::planner::Planner;
 use crate::plan::report;
 use crate::steer::{Progress, Reserved};

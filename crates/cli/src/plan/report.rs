@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use bindery_core::Text;
 
 use super::candidates::CandidatePlan;
-use super::outcome::{ClaimPlan, Outcome, Plan, VolumePlan, Gets};
+use super::outcome::{ClaimPlan, Gets, Outcome, Plan, VolumePlan};
 use crate::output;
 
 /// What a plan says that has steered claims.

@@ -27,9 +27,7 @@ async fn until_different(policies: &PolicyApi, kind: &str, name: &str) -> Value 
 #[tokio::test]
 async fn a_policy_in_shadow_shows_what_it_changes_once_enforced() {
     let (cluster, policies, mut replica) = cluster_with_kinds().await;
-    let at_most = |times: u32, mode: &str| {
-        json!({"module": "builtin:at-most-n-times", "settings": {"times": times}, "mode": mode})
-    };
+    let at_most = |times: u32, mode: &str| json!({"module": "builtin:at-most-n-times", "settings": {"times": times}, "mode": mode});
     policies.apply("MatchPolicy", "size", at_most(2, "shadow")).await;
     let status = policies.until_ready("MatchPolicy", "size", "Loaded").await;
     let effective = condition(&status, "Effective");
@@ -49,7 +47,8 @@ async fn a_policy_in_shadow_shows_what_it_changes_once_enforced() {
     let line = printed.lines().find(|line| line.contains("  binds-none  pvc default/c: ")).unwrap();
     assert!(line.contains("binds volume large (its policies allow the volume); shadow: "), "{line}");
     assert!(line.contains("policy size rejects volume large: "), "{line}");
-    let metric = "bindery_shadow_differences_total{kind=\"MatchPolicy\",name=\"size\",difference=\"binds-none\"} 1";
+    let metric =
+        "bindery_shadow_differences_total{kind=\"MatchPolicy\",name=\"size\",difference=\"binds-none\"} 1";
     replica.until_answer("/metrics", metric).await;
 
     policies.apply("MatchPolicy", "size", at_most(2, "enforce")).await;
@@ -83,9 +82,7 @@ async fn a_policy_in_shadow_shows_what_it_changes_once_enforced() {
 #[tokio::test]
 async fn a_shadow_that_cannot_be_loaded_holds_nothing_until_enforced() {
     let (cluster, policies, mut replica) = cluster_with_kinds().await;
-    let spec = |mode: &str| {
-        json!({"module": "builtin:at-most-n-times", "settings": {"times": "many"}, "mode": mode})
-    };
+    let spec = |mode: &str| json!({"module": "builtin:at-most-n-times", "settings": {"times": "many"}, "mode": mode});
     policies.apply("MatchPolicy", "size", spec("shadow")).await;
     let status = policies.until_ready("MatchPolicy", "size", "SettingsInvalid").await;
     let message = condition(&status, "Ready")["message"].as_str().unwrap();

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bindery_core::{
-    Claim, ClaimRef, Declared, EngineFault, Lookup, MatchVerdict, Request, Siblings, Source, Stop, Subject, Text,
-    Timestamp, Volume,
+    Claim, ClaimRef, Declared, EngineFault, Lookup, MatchVerdict, Request, Siblings, Source, Stop, Subject,
+    Text, Timestamp, Volume,
 };
 use bindery_policy::{
     Activity, Chain, FormerClaim, Kept, Policy, Reclaimed, Rounds, Said, Surroundings, Waits,

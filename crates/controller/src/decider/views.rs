@@ -7,7 +7,8 @@ use std::sync::Arc;
 use bindery_core::guard::{Reclaim, SteerView, View};
 use bindery_core::{
     Answer, Claim, ClaimKey, Class, Cluster, Exchange, Lookup, MatchVerdict, Migration, OperationKind,
-    OperationState, Plugin, PluginMatch, PluginOperation, Question, Source, Stop, Text, Timestamp, Uid, Volume,
+    OperationState, Plugin, PluginMatch, PluginOperation, Question, Source, Stop, Text, Timestamp, Uid,
+    Volume,
 };
 use bindery_policy::{Reclaimed, Rounds};
 use bindery_store::{Environment, Store};

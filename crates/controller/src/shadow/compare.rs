@@ -2,7 +2,7 @@
 
 use bindery_core::{
     Action, Answer, ClaimKey, Decision, EventKind, Exchange, Fate, Lookup, OperationKind, Outcome, Question,
-    ReclaimVerdict, Source, Subject, Text, Volume,
+    ReclaimVerdict, Request, Source, Subject, Text, Volume,
 };
 use bindery_policy::{Answered, Difference, DifferenceKind, Rejections, Rounds, Says, Waits};
 use bindery_store::Store;
@@ -27,36 +27,29 @@ pub(super) enum Told {
 }
 
 impl Told {
-    pub(super) fn of(decision: &Decision, exchanges: &[Exchange], rejections: Option<&Rejections>) -> Self {
+    pub(super) fn of(
+        request: &Request,
+        decision: &Decision,
+        exchanges: &[Exchange],
+        rejections: Option<&Rejections>,
+    ) -> Self {
         if let Some(volume) = chosen(decision) {
             return Self::Binds(volume.clone());
         }
-        let does: Vec<String> = decision.actions().filter_map(done).collect();
-        if let Some(ReclaimVerdict { fate, policy, reason }) = reclaim_verdict(exchanges) {
-            let why = match fate {
-                Fate::ByPolicy => "no policy says more than its reclaim policy".to_owned(),
-                _ => format!("policy {policy}: {reason}"),
-            };
-            return Self::Fate { fate: *fate, does: does.join("; "), why };
+        let does = decision.actions().filter_map(done).collect::<Vec<_>>().join("; ");
+        let why = reasons(decision, rejections);
+        if !matches!(request.subject, Subject::SyncVolume(_)) {
+            let provisions = decision.actions().any(is_provisioning);
+            return if provisions { Self::Provisions } else { Self::Other { does, why } };
         }
-        if decision.actions().any(is_provisioning) {
-            return Self::Provisions;
+        match reclaim_verdict(exchanges) {
+            None | Some(ReclaimVerdict { fate: Fate::ByPolicy, .. }) => {
+                Self::Fate { fate: Fate::ByPolicy, does, why }
+            }
+            Some(ReclaimVerdict { fate, policy, reason }) => {
+                Self::Fate { fate: *fate, does, why: format!("policy {policy}: {reason}") }
+            }
         }
-        let events = decision.actions().filter_map(|action| match action {
-            Action::Emit(event) => Some(event.kind.to_string()),
-            _ => None,
-        });
-        let failure = match &decision.outcome {
-            Outcome::Failed(failure) => Some(failure.to_string()),
-            Outcome::Done | Outcome::Continue(_) => None,
-        };
-        let rejected = rejections.map(|rejections| {
-            let mut names: Vec<&str> = rejections.by_policy.iter().map(|(name, _)| &**name).collect();
-            names.sort_unstable();
-            format!("volumes are rejected by {}", names.join(", "))
-        });
-        let why: Vec<String> = events.chain(failure).chain(rejected).collect();
-        Self::Other { does: does.join("; "), why: why.join("; ") }
     }
 
     /// A claim or volume waits for a policy: for that of the shadow, or for an active one.
@@ -110,6 +103,24 @@ impl Told {
     }
 }
 
+/// What a decision says of its reasons, without numbers.
+fn reasons(decision: &Decision, rejections: Option<&Rejections>) -> String {
+    let events = decision.actions().filter_map(|action| match action {
+        Action::Emit(event) => Some(event.kind.to_string()),
+        _ => None,
+    });
+    let failure = match &decision.outcome {
+        Outcome::Failed(failure) => Some(failure.to_string()),
+        Outcome::Done | Outcome::Continue(_) => None,
+    };
+    let rejected = rejections.map(|rejections| {
+        let mut names: Vec<&str> = rejections.by_policy.iter().map(|(name, _)| &**name).collect();
+        names.sort_unstable();
+        format!("volumes are rejected by {}", names.join(", "))
+    });
+    events.chain(failure).chain(rejected).collect::<Vec<_>>().join("; ")
+}
+
 /// The answer about a volume whose claim is gone, if the engine has asked for it.
 fn reclaim_verdict(exchanges: &[Exchange]) -> Option<&ReclaimVerdict> {
     exchanges.iter().find_map(|exchange| match (&exchange.question, &exchange.answer) {
@@ -155,16 +166,17 @@ fn done(action: &Action) -> Option<String> {
 /// Why the policy of a shadow has given no answer, although the decision went on without it.
 pub(super) fn fault(shadowing: &Shadowing, rounds: &Rounds) -> Option<String> {
     let policies = shadowing.policies.chain.policies();
-    let failed = rounds.failed().iter().find(|(place, _)| {
-        policies.get(**place).is_some_and(|policy| policy.name == shadowing.shadow.name)
-    });
+    let failed = rounds
+        .failed()
+        .iter()
+        .find(|(place, _)| policies.get(**place).is_some_and(|policy| policy.name == shadowing.shadow.name));
     failed.map(|(_, fault)| fault.to_string())
 }
 
 impl<T> ShadowDecider<T> {
     /// How a shadow has decided otherwise.
     pub(super) fn difference(&self, made: &Made, shadowing: &Shadowing, shadow: &Told) -> Option<Difference> {
-        let active = Told::of(&made.decision, &made.exchanges, made.rejections.as_ref());
+        let active = Told::of(&made.request, &made.decision, &made.exchanges, made.rejections.as_ref());
         let kind = active.difference(shadow)?;
         let (object, claim) = match &made.request.subject {
             Subject::SyncClaim(claim) => (format!("pvc {}", claim.key), Some(claim)),
@@ -217,4 +229,44 @@ fn said(policies: &Policies, store: &Store, claim: &ClaimKey, volume: &str) -> O
         }
         Says::Allowed => None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn other(does: &str, why: &str) -> Told {
+        Told::Other { does: does.to_owned(), why: why.to_owned() }
+    }
+
+    fn fate(fate: Fate, why: &str) -> Told {
+        Told::Fate { fate, does: String::new(), why: why.to_owned() }
+    }
+
+    #[test]
+    fn each_pair_of_decisions_has_its_difference() {
+        use DifferenceKind as Kind;
+        let binds = |volume: &str| Told::Binds(volume.into());
+        let fault = || Told::Fault("it trapped".to_owned());
+        for (active, shadow, expected) in [
+            (binds("a"), binds("a"), None),
+            (binds("a"), binds("b"), Some(Kind::OtherVolume)),
+            (other("", "nothing fits"), binds("b"), Some(Kind::Binds)),
+            (Told::Provisions, binds("b"), Some(Kind::Binds)),
+            (binds("a"), Told::Provisions, Some(Kind::Provisions)),
+            (other("", ""), Told::Provisions, Some(Kind::Provisions)),
+            (binds("a"), other("", ""), Some(Kind::BindsNone)),
+            (Told::Provisions, other("", ""), Some(Kind::BindsNone)),
+            (other("", "a"), other("", "b"), Some(Kind::OtherReason)),
+            (other("gives it class a", ""), other("", ""), Some(Kind::OtherReason)),
+            (fate(Fate::Keep, "a"), fate(Fate::Keep, "a"), None),
+            (fate(Fate::Keep, "a"), fate(Fate::Keep, "b"), Some(Kind::OtherReason)),
+            (fate(Fate::Keep, ""), fate(Fate::KeepFor(1), ""), Some(Kind::OtherFate)),
+            (fate(Fate::Keep, ""), other("", ""), Some(Kind::OtherFate)),
+            (binds("a"), fault(), Some(Kind::Fault)),
+            (fate(Fate::Keep, ""), fault(), Some(Kind::Fault)),
+        ] {
+            assert_eq!(active.difference(&shadow), expected, "{active:?} {shadow:?}");
+        }
+    }
 }

@@ -59,7 +59,7 @@ impl<T> ShadowDecider<T> {
                     }
                 }
                 Run::Decided(decision, exchanges, rejections) => {
-                    break Told::of(&decision, &exchanges, rejections.as_ref());
+                    break Told::of(&made.request, &decision, &exchanges, rejections.as_ref());
                 }
                 Run::Waits(waits) => break Told::waits(&waits, &shadowing.shadow),
                 Run::Fault(fault) => break Told::Fault(fault.to_string()),

@@ -3,7 +3,9 @@
 use std::sync::{Arc, Barrier};
 
 use bindery_controller::{Binder, Configuration, Parts, Shadow, ShadowPart};
-use bindery_core::{BindingMode, Claim, Cluster, Decision, Engine, EngineFault, ReclaimPolicy, Request, Volume};
+use bindery_core::{
+    BindingMode, Claim, Cluster, Decision, Engine, EngineFault, ReclaimPolicy, Request, Volume,
+};
 use bindery_engine::DefaultEngine;
 use bindery_kit::{
     AllowsAll, AtMostTwice, Blocking, ByLabel, Fails, Larger, SameZone, gib, keeps_labelled, policy,
@@ -156,9 +158,8 @@ fn nothing() -> impl Engine {
 
 #[tokio::test]
 async fn an_engine_that_fails_or_decides_otherwise_is_seen() {
-    let traps = Scripted(|_: &Request, _: &mut dyn Cluster| {
-        Err(EngineFault::Trapped("unreachable".to_owned()))
-    });
+    let traps =
+        Scripted(|_: &Request, _: &mut dyn Cluster| Err(EngineFault::Trapped("unreachable".to_owned())));
     let panics = Scripted(|_: &Request, _: &mut dyn Cluster| panic!("a bug"));
     let engines: [(Arc<dyn Engine>, Option<DifferenceKind>); 4] = [
         (Arc::new(traps), Some(DifferenceKind::Fault)),

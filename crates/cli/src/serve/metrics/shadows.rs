@@ -16,7 +16,11 @@ use crate::serve::health::ReplicaHealth;
 pub(super) struct Shadows(pub(super) ReplicaHealth);
 
 const COUNTERS: [(&str, &str, fn(&ShadowMetrics) -> u64); 3] = [
-    ("shadow_compared", "Decisions that a shadow has made too, and that were compared", ShadowMetrics::compared),
+    (
+        "shadow_compared",
+        "Decisions that a shadow has made too, and that were compared",
+        ShadowMetrics::compared,
+    ),
     (
         "shadow_not_comparable",
         "Decisions of a shadow that could not be compared, because the cluster had changed too much",
@@ -44,7 +48,8 @@ impl Collector for Shadows {
             let count = |kind: DifferenceKind| it.metrics.differences(kind);
             DifferenceKind::ALL.map(|kind| ([it.kind(), &*it.name, kind.name()], count(kind)))
         });
-        let (name, help) = ("shadow_differences", "Decisions of a shadow that differ from those made, by how");
+        let (name, help) =
+            ("shadow_differences", "Decisions of a shadow that differ from those made, by how");
         family(&mut encoder, name, help, MetricType::Counter, ["kind", "name", "difference"], differences)?;
         let released = shadows.iter().filter_map(|it| Some((it, it.metrics.released()?)));
         let fates = released.flat_map(|(it, ReleasedFates { kept, later, due, offered })| {

@@ -135,9 +135,12 @@ fn shadow_status(metrics: &ShadowMetrics) -> ShadowStatus {
         compared: metrics.compared(),
         not_comparable: metrics.not_comparable(),
         dropped: metrics.dropped(),
-        released: metrics
-            .released()
-            .map(|ReleasedFates { kept, later, due, offered }| ShadowReleased { kept, later, due, offered }),
+        released: metrics.released().map(|ReleasedFates { kept, later, due, offered }| ShadowReleased {
+            kept,
+            later,
+            due,
+            offered,
+        }),
         differences: differences.into_iter().filter(|(_, count)| *count > 0).collect(),
         latest: latest.collect(),
     }
