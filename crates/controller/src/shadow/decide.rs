@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use bindery_core::{
-    Claim, Decision, DecisionLimits, Engine, EngineFault, Exchange, Lookup, Stop, Subject, Volume,
-    VolumeIndex,
+    Claim, Decision, DecisionLimits, Engine, EngineFault, Exchange, Stop, Subject, Volume, VolumeIndex,
 };
 use bindery_policy::{Difference, Filtered, FormerClaim, Reclaims, Rejections, Rounds, Surroundings, Waits};
 use bindery_store::{AsOf, LiveReads, Store};
