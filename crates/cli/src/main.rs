@@ -4,6 +4,7 @@
 //! - `explain` shows the state of one claim or volume, and what would be decided about it;
 //! - `plan` shows what each claim in some manifests would get, and why;
 //! - `policy` tests and inspects policies, for their authors;
+//! - `diff` shows what the shadows of a cluster decide otherwise;
 //! - `steer` lists the steered claims of a cluster that wait, and leaves them to upstream's binder;
 //! - `completion` prints a script that completes its commands in a shell;
 //! - `replay` decides the records of a journal again;
@@ -19,6 +20,7 @@
 mod cluster;
 mod compile;
 mod completion;
+mod diff;
 mod engine;
 #[cfg(feature = "playground")]
 mod example;
@@ -68,6 +70,7 @@ enum Command {
     Explain(Box<explain::Arguments>),
     Plan(plan::Arguments),
     Policy(policy::Arguments),
+    Diff(diff::Arguments),
     Steer(steer::Arguments),
     Replay(replay::Arguments),
     Completion(completion::Arguments),
@@ -91,7 +94,7 @@ impl Command {
     /// The default log level.
     fn level(&self) -> LevelFilter {
         match self {
-            Self::Explain(_) | Self::Plan(_) | Self::Steer(_) => LevelFilter::ERROR,
+            Self::Diff(_) | Self::Explain(_) | Self::Plan(_) | Self::Steer(_) => LevelFilter::ERROR,
             _ => LevelFilter::WARN,
         }
     }
@@ -118,6 +121,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Policy(arguments) => policy::run(&arguments),
+        Command::Diff(arguments) => diff::run(&arguments),
         Command::Steer(arguments) => steer::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Completion(arguments) => completion::run(&arguments),

@@ -74,7 +74,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let without = if policies.is_empty() {
         BTreeMap::new()
     } else {
-        outcome::without_policies(&settled(Arc::clone(&engine), Arc::default(), objects.clone())?)
+        outcome::gets(&settled(Arc::clone(&engine), Arc::default(), objects.clone())?)
     };
     let planner = settled(engine, policies, objects)?;
     let plan = Plan::new(&planner, without, arguments.nearest);

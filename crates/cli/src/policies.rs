@@ -60,8 +60,14 @@ impl PolicyArguments {
         let (mut policies, mut reclaimers) = (Vec::new(), Vec::new());
         for manifest in self.manifests()? {
             let document = Document::of(&manifest.object).with_context(|| at(&manifest))?;
-            if document.mode() == EffectMode::Off {
-                continue;
+            match document.mode() {
+                EffectMode::Enforce => {}
+                EffectMode::Off => continue,
+                EffectMode::Shadow => bail!(
+                    "{}: spec.mode is shadow, which only cluster objects can have; apply it, or write enforce \
+                     or off",
+                    at(&manifest)
+                ),
             }
             let policy = self.policy(&host, &document, &manifest.file, purpose);
             let policy = policy.with_context(|| at(&manifest))?;

@@ -10,9 +10,10 @@ pub(crate) mod judge;
 pub(crate) mod module;
 #[cfg(feature = "authoring")]
 mod new;
-pub(crate) mod questions;
+mod preview;
 mod pull;
 mod push;
+pub(crate) mod questions;
 pub(crate) mod registry;
 mod shown;
 mod sign;
@@ -26,7 +27,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Subcommand;
 
-/// Write, test, measure, inspect, distribute and sign policies; take back those of a cluster.
+/// Write, test, measure, inspect, distribute and sign policies; preview and take back those of a cluster.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -43,6 +44,7 @@ enum Command {
     Bench(bench::Arguments),
     History(history::HistoryArguments),
     Inspect(inspect::Arguments),
+    Preview(preview::Arguments),
     Pull(pull::Arguments),
     Push(push::Arguments),
     Sign(sign::Arguments),
@@ -61,6 +63,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         Command::Bench(arguments) => bench::run(arguments),
         Command::History(arguments) => history::print(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),
+        Command::Preview(arguments) => preview::run(arguments),
         Command::Pull(arguments) => pull::run(arguments),
         Command::Push(arguments) => push::run(arguments),
         Command::Sign(arguments) => sign::run(arguments),

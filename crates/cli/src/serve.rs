@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use axum::Router;
-use bindery_controller::{Binder, Configuration, EVENT_REFRESH, Parts, Plugin, Settings};
+use bindery_controller::{Binder, Configuration, EVENT_REFRESH, Parts, Plugin, Port as _, Settings};
 use bindery_kube::plugins::{HostPath, Nfs, RecyclerSettings};
 use bindery_kube::watch::{self, WatchLimits};
 use bindery_kube::{ApiClient, ApiPort, Events, Template, system_clock};
@@ -359,7 +359,7 @@ fn binder(
     arguments: &Arguments,
     client: &ApiClient,
     events: &Events,
-    Components { engine, policies }: Components,
+    Components { engine, policies, shadows }: Components,
 ) -> Result<Binder<ApiPort>> {
     let recycler = |settings| arguments.recycler.recycler(client, events, settings);
     let host_path =
@@ -368,13 +368,14 @@ fn binder(
     let plugins: [Arc<dyn Plugin<Template>>; 2] = [Arc::new(host_path), Arc::new(nfs)];
     let plugins = plugins.into_iter().filter(|_| arguments.mode != ModeArgument::Steer);
     let settings = Settings::default();
-    Ok(Binder::new(Parts {
+    let binder = Binder::new(Parts {
         store: Arc::new(Store::new()),
-        port: ApiPort::new(client.clone(), system_clock(), events.clone()).declaring(policies.declared()),
+        port: ApiPort::new(client.clone(), system_clock(), events.clone()),
         engine,
         configuration: Configuration {
             plugins: Arc::new(plugins.collect()),
             policies,
+            shadows,
             ..Configuration::default()
         },
         settings: Settings {
@@ -386,5 +387,7 @@ fn binder(
             ..settings
         },
         journal: None,
-    }))
+    });
+    binder.port().declare(binder.intake().declared());
+    Ok(binder)
 }

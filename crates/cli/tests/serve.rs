@@ -33,6 +33,8 @@ mod policy_objects;
 mod registry;
 #[path = "serve/restored.rs"]
 mod restored;
+#[path = "serve/shadows.rs"]
+mod shadows;
 #[path = "serve/steer.rs"]
 mod steer;
 #[path = "serve/steer_mishaps.rs"]

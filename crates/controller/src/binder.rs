@@ -17,8 +17,7 @@ mod touches;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_core::{Claim, Decision, DecisionLimits, Engine, Outcome, Request, Subject, Volume};
-use bindery_policy::Said;
+use bindery_core::{Decision, DecisionLimits, Engine, Outcome, Request, Subject};
 use bindery_store::Store;
 use parking_lot::RwLock;
 use tokio::sync::Semaphore;
@@ -39,6 +38,7 @@ use crate::intake::Intake;
 use crate::observe::Observation;
 use crate::operations::OperationMap;
 use crate::queue::{KeyLock, Queue, Timer};
+use crate::shadow::Shadows;
 use crate::upstream::UpstreamMetrics;
 use crate::{Configuration, Journal, Key, Metrics, Port, SyncError, WriteHealth};
 
@@ -132,6 +132,7 @@ pub struct Binder<P: Port> {
     intake: Intake,
     metrics: Arc<Metrics>,
     observation: Observation,
+    shadows: Shadows,
     recycle_permits: Semaphore,
     families: Families,
     touches: Touches,
@@ -178,8 +179,8 @@ impl<P: Port> Binder<P> {
         let metrics = Arc::<Metrics>::default();
         let Parts { store, port, engine, configuration, settings, journal } = parts;
         let (port, configuration) = (Arc::new(port), Arc::new(configuration));
-        let policies = ActivePolicies::new(Arc::clone(&configuration.policies));
-        let mut declared = configuration.policies.declared();
+        let policies = ActivePolicies::new(Arc::clone(&configuration.policies), &configuration.shadows);
+        let mut declared = policies.get().declared();
         declared.namespaces |= settings.watches_namespaces;
         let intake = Intake::new(
             settings.mode,
@@ -215,8 +216,8 @@ impl<P: Port> Binder<P> {
             note_times: NoteTimes::default(),
         };
         let recycle_permits = Semaphore::new(settings.recycles_max);
-        let observation = Observation::default();
-        Self {
+        let (observation, shadows) = (Observation::default(), Shadows::default());
+        let binder = Self {
             store,
             port,
             decider,
@@ -227,11 +228,16 @@ impl<P: Port> Binder<P> {
             intake,
             metrics,
             observation,
+            shadows,
             recycle_permits,
             families: Families::default(),
             touches: Touches::default(),
             repeats: Repeats::default(),
+        };
+        if binder.policies().shadows().next().is_some() {
+            binder.begin_shadows();
         }
+        binder
     }
 
     /// Takes the deliveries of the watches.
@@ -287,16 +293,6 @@ impl<P: Port> Binder<P> {
     /// How many operations run.
     pub fn operations_running(&self) -> usize {
         self.operations.running()
-    }
-
-    /// What the policies of a claim say about a volume that it could newly get. For commands that explain: it
-    /// asks matchers on this thread, which takes milliseconds for one that contains an interpreter.
-    ///
-    /// # Errors
-    ///
-    /// A policy gives no answer: which, and why.
-    pub fn said(&self, claim: &Claim, volume: &Volume) -> Result<Vec<Said>, String> {
-        self.decider.policies.get().said(&self.store, claim, volume).map_err(|stop| stop.to_string())
     }
 
     /// Decides one object and carries the decision out, except for operations, which it returns.

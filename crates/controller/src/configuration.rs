@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bindery_core::{Migration, Text};
 use bindery_policy::Chain;
 
-use crate::Plugins;
+use crate::{Plugins, Shadow};
 
 /// The operator's configuration that engines may ask for.
 pub struct Configuration<T> {
@@ -21,6 +21,9 @@ pub struct Configuration<T> {
     pub offer_again: bool,
     /// The policies at the start; [`crate::Binder::swap_policies`] replaces them. None by default.
     pub policies: Arc<Chain>,
+    /// What decides beside engine and policies at the start; [`crate::Binder::swap_shadows`] replaces it. None
+    /// by default.
+    pub shadows: Vec<Shadow>,
 }
 
 /// Which in-tree plugins are migrated to CSI drivers (KEP-625).
@@ -68,6 +71,7 @@ impl<T> Default for Configuration<T> {
             dynamic_provisioning: true,
             offer_again: false,
             policies: Arc::default(),
+            shadows: Vec::new(),
         }
     }
 }

@@ -22,8 +22,8 @@ use parking_lot::RwLock;
 
 pub use self::policies::Policies;
 pub(crate) use self::policies::{ActivePolicies, note};
-pub(crate) use self::views::Proofs;
-use self::views::{BinderEnvironment, GuardView};
+pub(crate) use self::views::{BinderEnvironment, Proofs};
+use self::views::{GuardView, LiveObjects};
 use crate::freshness::Freshness;
 use crate::intake::Intake;
 use crate::operations::OperationMap;
@@ -64,8 +64,10 @@ pub(crate) struct EngineRun {
     pub(crate) exchanges: Vec<Exchange>,
     /// The policies that were asked.
     pub(crate) policies: Arc<Policies>,
-    /// The store that it saw.
+    /// The store that its first run saw: a change since may concern it.
     pub(crate) since: Revision,
+    /// The store that it saw.
+    pub(crate) at: Revision,
     /// A volume that was not available because a decision in flight has picked it.
     pub(crate) in_flight: Option<Text>,
     /// How many volumes the policies reject, as far as the engine has asked.
@@ -173,10 +175,20 @@ impl<P: Port> Decider<P> {
             }
         };
         // The store's lock ends with the session: subscriptions take another lock, and a wake takes both.
-        let (since, in_flight) = (session.revision(), session.in_flight());
+        let (since, at, in_flight) = (session.revision(), session.at(), session.in_flight());
         let policies = Arc::clone(policies);
-        let run =
-            EngineRun { exchanges, policies, since, in_flight, rejections, unscored, rests, basis, required };
+        let run = EngineRun {
+            exchanges,
+            policies,
+            since,
+            at,
+            in_flight,
+            rejections,
+            unscored,
+            rests,
+            basis,
+            required,
+        };
         (answer, run)
     }
 
@@ -349,12 +361,12 @@ fn told(
     match reads {
         Reads::Cached if is_review(request) => (engine.decide(request, cluster), Vec::new()),
         Reads::Cached => recorded(engine, request, cluster),
-        Reads::Live => recorded(engine, request, &mut LiveObjects { cluster, told: Vec::new() }),
+        Reads::Live => recorded(engine, request, &mut LiveObjects::new(cluster)),
     }
 }
 
 /// Runs an engine, and records its questions and the answers.
-fn recorded(
+pub(crate) fn recorded(
     engine: &dyn Engine,
     request: &Request,
     cluster: &mut dyn Cluster,
@@ -370,26 +382,4 @@ pub(crate) fn chosen(decision: &Decision) -> Option<&Text> {
         Action::ReserveVolume { volume, .. } | Action::BindClaim { volume, .. } => Some(&volume.name),
         _ => None,
     })
-}
-
-/// A cluster in which claims and volumes are as they were read live, each read once.
-struct LiveObjects<'a> {
-    cluster: &'a mut dyn Cluster,
-    told: Vec<Exchange>,
-}
-
-impl Cluster for LiveObjects<'_> {
-    fn ask(&mut self, question: Question) -> Result<Answer, Stop> {
-        let question = match question {
-            Question::Claim(_, key) => Question::Claim(Source::Live, key),
-            Question::Volume(_, name) => Question::Volume(Source::Live, name),
-            question => return self.cluster.ask(question),
-        };
-        if let Some(told) = self.told.iter().find(|told| told.question == question) {
-            return Ok(told.answer.clone());
-        }
-        let answer = self.cluster.ask(question.clone())?;
-        self.told.push(Exchange { question, answer: answer.clone() });
-        Ok(answer)
-    }
 }

@@ -9,8 +9,9 @@
 //! 4. [`Binder::run`]: the loop that calls both, with queue, key locks and retries.
 //! 5. [`Port`]: the only way out, for each [`Write`], live read and event.
 //! 6. [`Binder::observe`]: decisions without a write, compared with upstream's.
-//! 7. [`Binder::review`]: findings about an object that is about to be written.
-//! 8. [`Plugin`]: provisions, deletes and recycles without an external provisioner.
+//! 7. [`Shadow`]: decisions made again beside the active ones, to show what would change.
+//! 8. [`Binder::review`]: findings about an object that is about to be written.
+//! 9. [`Plugin`]: provisions, deletes and recycles without an external provisioner.
 //!
 //! # Guarantees
 //!
@@ -39,6 +40,7 @@ mod operations;
 mod plugin;
 mod port;
 mod queue;
+mod shadow;
 mod steer;
 mod upstream;
 mod write;
@@ -62,6 +64,7 @@ pub use operations::OPERATION_BACKOFF;
 pub use plugin::{Order, Plugin, PluginError, Plugins};
 pub use port::{Port, Purpose, WriteError, Written};
 pub use queue::RETRY_BACKOFF_MAX;
+pub use shadow::{Shadow, ShadowPart};
 pub use upstream::UpstreamMetrics;
 pub use write::{Target, Write};
 pub use write_health::WriteHealth;

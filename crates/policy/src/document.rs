@@ -51,7 +51,7 @@ pub struct ObjectMeta {
     pub name: Text,
 }
 
-/// Whether a policy or an engine is in effect.
+/// What a policy or an engine does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -59,6 +59,8 @@ pub enum EffectMode {
     /// It is in effect.
     #[default]
     Enforce,
+    /// It decides beside those in effect, and what it would have changed is counted. Nothing is carried out.
+    Shadow,
     /// It is not loaded.
     Off,
 }
@@ -87,7 +89,8 @@ pub struct EngineSpec {
     /// ConfigMap, and `oci://HOST/REPOSITORY@sha256:HEX`, an artifact of a registry.
     #[cfg_attr(feature = "schema", schemars(length(max = MODULE_MAX)))]
     pub module: String,
-    /// Whether it is in effect; `enforce` by default. One engine is: of several the first by name.
+    /// Whether it is in effect (`enforce`, the default), decides beside the one that is and shows differences
+    /// (`shadow`), or is not loaded (`off`). One engine is in effect: of several the first by name.
     #[serde(default)]
     pub mode: EffectMode,
 }
@@ -102,9 +105,15 @@ pub struct MatchPolicySpec {
     /// ConfigMap, and `oci://HOST/REPOSITORY@sha256:HEX`, an artifact of a registry.
     #[cfg_attr(feature = "schema", schemars(length(max = MODULE_MAX)))]
     pub module: String,
-    /// Whether it is in effect; `enforce` by default.
+    /// Whether it is in effect (`enforce`, the default), decides beside those that are and shows differences
+    /// (`shadow`), or is not loaded (`off`).
     #[serde(default)]
     pub mode: EffectMode,
+    /// In mode `shadow`: the name of the policy that this one replaces in its decisions; by default the one of
+    /// its own name, if there is one.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(length(max = 63)))]
+    pub replaces: Option<Text>,
     /// The settings of the matcher, by its schema.
     #[serde(default)]
     pub settings: serde_json::Map<String, serde_json::Value>,
@@ -122,7 +131,7 @@ pub struct MatchPolicySpec {
     #[serde(default = "max_candidates")]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = MAX_CANDIDATES_MAX)))]
     pub max_candidates: u32,
-    /// What becomes of a claim when the policy fails.
+    /// What becomes of a claim when the policy fails. It has no meaning in mode `shadow`.
     #[serde(default)]
     pub on_failure: OnFailure,
     /// What becomes of a claim whose volumes are all rejected.
@@ -171,9 +180,15 @@ pub struct ReclaimPolicySpec {
     /// ConfigMap, and `oci://HOST/REPOSITORY@sha256:HEX`, an artifact of a registry.
     #[cfg_attr(feature = "schema", schemars(length(max = MODULE_MAX)))]
     pub module: String,
-    /// Whether it is in effect; `enforce` by default.
+    /// Whether it is in effect (`enforce`, the default), decides beside those that are and shows differences
+    /// (`shadow`), or is not loaded (`off`).
     #[serde(default)]
     pub mode: EffectMode,
+    /// In mode `shadow`: the name of the policy that this one replaces in its decisions; by default the one of
+    /// its own name, if there is one.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(length(max = 63)))]
+    pub replaces: Option<Text>,
     /// The settings of the reclaimer, by its schema.
     #[serde(default)]
     pub settings: serde_json::Map<String, serde_json::Value>,
@@ -188,7 +203,7 @@ pub struct ReclaimPolicySpec {
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 3)))]
     pub allow: Vec<Allowed>,
-    /// What becomes of a volume when the reclaimer fails.
+    /// What becomes of a volume when the reclaimer fails. It has no meaning in mode `shadow`.
     #[serde(default)]
     pub on_failure: OnFailure,
 }

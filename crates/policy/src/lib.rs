@@ -29,6 +29,7 @@ mod row;
 mod said;
 mod selector;
 mod settings;
+mod shadow;
 mod spread;
 mod status;
 mod view;
@@ -56,6 +57,10 @@ pub use rounds::Rounds;
 pub use said::{Said, Says};
 pub use selector::{LabelSelector, MatchExpression};
 pub use settings::{SettingsSchema, check_settings};
+pub use shadow::{Answered, DIFFERENCES_MAX, Difference, DifferenceKind, ReleasedFates, ShadowMetrics};
 pub use spread::Rests;
-pub use status::{Condition, LastGood, ObjectStatus, ReplicaStatus, RolledBack};
+pub use status::{
+    Condition, LastGood, ObjectStatus, ReplicaStatus, RolledBack, ShadowAnswer, ShadowDifference,
+    ShadowReleased, ShadowStatus,
+};
 pub use view::{NamespaceLabels, candidates, claim_facts, claim_view};

@@ -138,6 +138,11 @@ impl Rounds {
         Stop::Judge
     }
 
+    /// How many answers of reclaimers it has.
+    pub fn answers(&self) -> usize {
+        self.reclaimed.len()
+    }
+
     /// What a reclaimer has answered in this decision.
     pub(crate) fn reclaimed(&self, place: usize, shown: &Released) -> Option<&Result<Judged, PolicyFault>> {
         let mut answers = self.reclaimed.iter();

@@ -45,6 +45,9 @@ pub struct ObjectStatus {
         "x-kubernetes-list-map-keys" = ["name"],
     )))]
     pub replicas: Vec<ReplicaStatus>,
+    /// What its decisions in mode `shadow` have shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shadow: Option<ShadowStatus>,
 }
 
 impl ObjectStatus {
@@ -77,6 +80,73 @@ pub struct ReplicaStatus {
     /// removes it after 15.
     #[cfg_attr(feature = "schema", schemars(extend("format" = "date-time")))]
     pub renew_time: Text,
+}
+
+/// What the decisions of a shadow have shown, since the leader has loaded this generation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct ShadowStatus {
+    /// Decisions that were compared, those that differ included.
+    pub compared: u64,
+    /// Decisions that could not be compared, because the cluster has changed too much meanwhile.
+    pub not_comparable: u64,
+    /// Decisions that the shadow did not make, because there were too many.
+    pub dropped: u64,
+    /// Decisions that differ, by kind: `other-volume`, `binds`, `binds-none`, `provisions`, `other-fate`,
+    /// `other-reason` and `fault`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub differences: BTreeMap<Text, u64>,
+    /// What would have become of the volumes that are released now. Only of a `ReclaimPolicy`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub released: Option<ShadowReleased>,
+    /// The latest differences, newest first, of each object and kind one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub latest: Vec<ShadowDifference>,
+}
+
+/// What would have become of the volumes that are released now, had the policy been enforced.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct ShadowReleased {
+    /// They would be kept.
+    pub kept: u64,
+    /// They would be kept, and deleted later.
+    pub later: u64,
+    /// They would have been deleted by now.
+    pub due: u64,
+    /// They would be offered again, with their data or scrubbed.
+    pub offered: u64,
+}
+
+/// A decision of a shadow that differs from the one that was carried out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct ShadowDifference {
+    /// When it was made, by RFC 3339.
+    #[cfg_attr(feature = "schema", schemars(extend("format" = "date-time")))]
+    pub time: Text,
+    /// Its object, as `pvc NAMESPACE/NAME` or `pv NAME`.
+    pub object: Text,
+    /// How it differs.
+    pub kind: Text,
+    /// What was decided.
+    pub active: ShadowAnswer,
+    /// What the shadow decides.
+    pub shadow: ShadowAnswer,
+}
+
+/// An answer with its reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct ShadowAnswer {
+    /// What is done.
+    pub answer: Text,
+    /// Why.
+    pub reason: Text,
 }
 
 /// The last generation that was ready.

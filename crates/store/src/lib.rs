@@ -7,6 +7,7 @@
 //!    with what changed ([`Change`]).
 //! 2. [`Session`]: the conversation of one decision; the store and an [`Environment`] behind
 //!    [`bindery_core::Cluster`].
+//!    [`AsOf`]: the same again, later, as it was then.
 //! 3. [`Subscriptions`]: every fact of the store that a decision asked for wakes its key again, and a free
 //!    volume wakes one key after the other. The state of operations is not a fact of the store: an
 //!    operation that ends wakes its object itself.
@@ -22,6 +23,7 @@
 //! - No IO, no clock, no randomness; answers depend on the objects alone, never on the order in which they
 //!   came, so every replica answers alike.
 
+mod as_of;
 mod cached;
 mod change;
 mod delivery;
@@ -36,6 +38,7 @@ mod store;
 mod subscriptions;
 mod version;
 
+pub use as_of::AsOf;
 pub use change::{
     Change, Changed, Fact, ObjectChange, Revision, Wanted, WantedSets, facts_of, facts_of_claim,
 };

@@ -7,7 +7,7 @@ use std::sync::{Arc, RwLockReadGuard};
 use bindery_core::{
     Answer, Claim, ClaimKey, ClaimRef, Class, Cluster, ColumnRequirement, ColumnSet, Counted, DecisionLimits,
     Handle, Lookup, MatchVerdict, Page, PluginMatch, Quantity, Query, Question, QuestionBudget,
-    ReclaimVerdict, Scanned, Slot, Source, Spread, Stop, Text, Uid, VolumeIndex, VolumeRow,
+    ReclaimVerdict, Scanned, Slot, Source, Spread, Stop, Text, Uid, Volume, VolumeIndex, VolumeRow,
 };
 use rustc_hash::FxBuildHasher;
 
@@ -15,7 +15,7 @@ use crate::change::Revision;
 use crate::environment::Environment;
 use crate::index::Row;
 use crate::live::LiveReads;
-use crate::state::{State, VolumeId};
+use crate::state::{Since, State, VolumeId};
 
 /// Answers the questions of one decision from the store and an [`Environment`].
 ///
@@ -61,6 +61,11 @@ impl<'a> Session<'a> {
         self
     }
 
+    /// Revision of the store that the session sees.
+    pub fn at(&self) -> Revision {
+        self.state.revision()
+    }
+
     /// Revision of the store since which the decision is made: that of this session, or of the first one that
     /// used the same [`LiveReads`]. For [`crate::Subscriptions::subscribe`].
     pub fn revision(&self) -> Revision {
@@ -78,7 +83,26 @@ impl<'a> Session<'a> {
         self.in_flight.map(|id| self.state.volumes.get(id).name.clone())
     }
 
-    fn answer(&mut self, question: Question) -> Result<Answer, Stop> {
+    /// What has changed since a revision; `None` if that is not known.
+    pub(crate) fn since(&self, revision: Revision) -> Option<Since> {
+        self.state.since(revision)
+    }
+
+    /// The volume of that name, as the overlay has it.
+    pub(crate) fn volume_now(&self, name: &str) -> Lookup<Arc<Volume>> {
+        self.state.volume(Source::Overlay, name)
+    }
+
+    /// Whether the volume that a decision has picked for a claim, or for none, can be taken.
+    pub(crate) fn is_for_asker(&self, picked_for: Option<&ClaimKey>) -> bool {
+        picked_for.is_none_or(|claim| self.asker.as_ref().is_some_and(|(key, _)| key == claim))
+    }
+
+    pub(crate) fn budget(&mut self) -> &mut QuestionBudget {
+        &mut self.budget
+    }
+
+    pub(crate) fn answer(&mut self, question: Question) -> Result<Answer, Stop> {
         Ok(match question {
             Question::Claim(Source::Live, _) | Question::Volume(Source::Live, _) => {
                 return self.live.next(&question).ok_or(Stop::LiveRead(question));

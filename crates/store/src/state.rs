@@ -2,6 +2,7 @@
 
 mod claims;
 mod entries;
+mod history;
 mod pods;
 mod siblings;
 mod volumes;
@@ -12,6 +13,8 @@ use std::sync::Arc;
 use bindery_core::{Claim, ClaimKey, Class, ColumnSet, Lookup, Quantity, Query, Tally, Text, Uid};
 
 pub(crate) use self::entries::{VolumeId, Volumes};
+use self::history::History;
+pub(crate) use self::history::{FreeVolume, Since};
 use self::pods::Pods;
 use self::siblings::SiblingCounts;
 use crate::cached::{Cached, ListNumber};
@@ -39,6 +42,8 @@ pub(crate) struct State {
     namespaces: Option<HashMap<Text, Arc<BTreeMap<Text, Text>>>>,
     /// The last states of claims that are gone and that a volume names; `None` if they are not kept.
     last_claims: Option<HashMap<Uid, Arc<Claim>>>,
+    /// The latest changes; `None` if they are not remembered.
+    history: Option<History>,
 }
 
 impl State {
@@ -59,6 +64,17 @@ impl State {
         if let Some(last_claims) = &mut self.last_claims {
             last_claims.clear();
         }
+    }
+
+    /// Remembers the latest changes from now on, or forgets them.
+    pub(crate) fn keep_history(&mut self, is_kept: bool) {
+        let history = self.history.take().unwrap_or_else(|| History::new(self.revision));
+        self.history = is_kept.then_some(history);
+    }
+
+    /// What has changed since a revision; `None` if that is not known.
+    pub(crate) fn since(&self, revision: Revision) -> Option<Since> {
+        self.history.as_ref()?.since(revision)
     }
 
     /// The kinds that are watched.
@@ -212,10 +228,13 @@ impl State {
 
     /// Gives a change its revision. One that changes nothing keeps the present one.
     fn commit(&mut self, mut change: Change) -> Change {
-        if !change.is_empty() {
+        if !change.is_empty() || self.history.as_ref().is_some_and(History::is_pending) {
             self.revision.0 += 1;
         }
         change.revision = self.revision;
+        if let Some(history) = &mut self.history {
+            history.remember(&change);
+        }
         change
     }
 

@@ -76,6 +76,12 @@ impl Store {
         self.state_mut().keep_spreads(spreads);
     }
 
+    /// Remembers the latest changes from now on, so that questions can be answered as of an earlier revision
+    /// ([`crate::AsOf`]), or forgets them and remembers none.
+    pub fn keep_history(&self, is_kept: bool) {
+        self.state_mut().keep_history(is_kept);
+    }
+
     /// Takes what a watch delivers. After the first list of every kind the store is synced.
     pub fn deliver(&self, mut delivery: Delivery) -> Change {
         delivery.objects_mut().iter_mut().for_each(|delivered| self.compact(&mut delivered.object));

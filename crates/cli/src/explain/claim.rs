@@ -11,7 +11,7 @@ use super::{Decider, advice, lines, text};
 use crate::objects::Resource;
 use crate::plan::candidates::candidates;
 use crate::plan::load::Object;
-use crate::plan::outcome::{ClaimPlan, Outcome, WithoutPolicies, claim_plan, without_policies};
+use crate::plan::outcome::{ClaimPlan, Gets, Outcome, claim_plan, gets};
 use crate::plan::planner::Planner;
 use crate::plan::report;
 use crate::steer::{Progress, Reserved};
@@ -52,7 +52,7 @@ pub(super) async fn explain(
         None
     } else {
         let bare = decider.decide_without_policies(objects.clone(), &decided).await?;
-        without_policies(&bare).remove(key)
+        gets(&bare).remove(key)
     };
     let planner = decider.decide(objects.clone(), &decided).await?;
     let before = planner.claims_before().find(|claim| claim.key == *key);
@@ -89,7 +89,7 @@ impl ClaimExplanation {
         planner: &Planner,
         object: &Object,
         before: &Arc<Claim>,
-        without: Option<&WithoutPolicies>,
+        without: Option<&Gets>,
         nearest: usize,
     ) -> Self {
         let mut plan = claim_plan(planner, before, nearest);

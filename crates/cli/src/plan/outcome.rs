@@ -20,7 +20,7 @@ use super::planner::{Decided, Planner};
 pub(crate) struct Plan<'a> {
     planner: &'a Planner,
     /// What each claim would get without policies; empty if there are none.
-    without_policies: BTreeMap<ClaimKey, WithoutPolicies>,
+    without_policies: BTreeMap<ClaimKey, Gets>,
     /// Most candidates of a claim.
     pub(crate) nearest: usize,
     /// The volumes whose claims are gone, in the order of names.
@@ -31,7 +31,7 @@ impl<'a> Plan<'a> {
     /// The plan of a planner that has settled.
     pub(crate) fn new(
         planner: &'a Planner,
-        without_policies: BTreeMap<ClaimKey, WithoutPolicies>,
+        without_policies: BTreeMap<ClaimKey, Gets>,
         nearest: usize,
     ) -> Self {
         let mut volumes: Vec<_> =
@@ -98,7 +98,7 @@ pub(crate) struct ClaimPlan {
     pub(crate) provisioner: Option<Text>,
     /// What it would get without policies, if that is something else.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) without_policies: Option<WithoutPolicies>,
+    pub(crate) without_policies: Option<Gets>,
     /// The messages of its events, as far as they say something that `outcome` does not.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) messages: Vec<String>,
@@ -110,10 +110,10 @@ pub(crate) struct ClaimPlan {
     pub(crate) more_candidates: usize,
 }
 
-/// What a claim would get without policies.
+/// What a claim would get.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct WithoutPolicies {
+pub(crate) struct Gets {
     pub(crate) outcome: Outcome,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) volume: Option<Text>,
@@ -163,21 +163,21 @@ fn is_zero(count: &usize) -> bool {
 const UNREACHED: &str = "the scheduler chooses the volume and knows no policy, so it may take one that is \
                          rejected; steer the class (docs/managed-clusters.md)";
 
-/// What a planner without policies has decided about each claim.
-pub(crate) fn without_policies(planner: &Planner) -> BTreeMap<ClaimKey, WithoutPolicies> {
+/// What a planner has decided about each claim.
+pub(crate) fn gets(planner: &Planner) -> BTreeMap<ClaimKey, Gets> {
     let plans = planner.claims_before().map(|before| (before.key.clone(), claim_plan(planner, before, 0)));
     plans.map(|(key, plan)| (key, plan.gets())).collect()
 }
 
 impl ClaimPlan {
     /// Notes what the claim would get without policies, if that is something else.
-    pub(crate) fn compare(&mut self, without: Option<&WithoutPolicies>) {
+    pub(crate) fn compare(&mut self, without: Option<&Gets>) {
         self.without_policies = without.filter(|without| **without != self.gets()).cloned();
     }
 
-    fn gets(&self) -> WithoutPolicies {
+    fn gets(&self) -> Gets {
         let (volume, provisioner) = (self.volume.clone(), self.provisioner.clone());
-        WithoutPolicies { outcome: self.outcome, volume, provisioner }
+        Gets { outcome: self.outcome, volume, provisioner }
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use bindery_core::Text;
 
 use super::candidates::CandidatePlan;
-use super::outcome::{ClaimPlan, Outcome, Plan, VolumePlan, WithoutPolicies};
+use super::outcome::{ClaimPlan, Gets, Outcome, Plan, VolumePlan};
 use crate::output;
 
 /// What a plan says that has steered claims.
@@ -60,7 +60,7 @@ fn claims(plan: &Plan<'_>) -> Vec<Vec<String>> {
             &outcome(&claim),
             &or_empty(&claim.volume),
             claim.capacity.as_deref().unwrap_or_default(),
-            &claim.without_policies.as_ref().map_or_else(|| "the same".to_owned(), WithoutPolicies::sentence),
+            &claim.without_policies.as_ref().map_or_else(|| "the same".to_owned(), Gets::sentence),
         ])
     });
     let mut rows: Vec<_> = std::iter::once(row(COLUMNS)).chain(rows).collect();
@@ -91,7 +91,7 @@ pub(crate) fn outcome(claim: &ClaimPlan) -> String {
     }
 }
 
-impl WithoutPolicies {
+impl Gets {
     /// What the claim would get, in a few words.
     pub(crate) fn sentence(&self) -> String {
         match (self.outcome, &self.volume, &self.provisioner) {

@@ -4,6 +4,7 @@
 mod hosts;
 mod load;
 mod rollback;
+mod shadow;
 mod trial;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,13 +15,14 @@ use bindery_kube::read::ReadError;
 use bindery_kube::{ApiClient, ConfigMapKey, PolicyObjects};
 use bindery_policy::{
     Chain, ENGINE, EffectMode, LastGood, MATCH_POLICY, ObjectStatus, ObservedEngine, Policy, RECLAIM_POLICY,
-    ReclaimRule, RolledBack,
+    ReclaimRule, RolledBack, ShadowMetrics,
 };
 use bindery_registry::Digest;
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
 pub(crate) use self::hosts::Hosts;
+pub(crate) use self::shadow::shadows;
 use super::registry::named_digest;
 use super::{Document, Loaded};
 use crate::compile::ComponentKind;
@@ -111,6 +113,8 @@ pub(crate) struct LoadedObject {
     pub(crate) fault: Option<Fault>,
     /// The fingerprints of the keys that have signed the module of the newest generation.
     pub(crate) signed_by: Option<BTreeSet<Digest>>,
+    /// What it has shown as a shadow.
+    pub(crate) shadow: ShadowMetrics,
     /// The ConfigMaps of its module and of the last good one, and the versions that were read.
     config_maps: Vec<(ConfigMapKey, Option<String>)>,
 }
@@ -127,6 +131,7 @@ impl LoadedObject {
             rolled_back: None,
             fault: None,
             signed_by: None,
+            shadow: ShadowMetrics::default(),
             config_maps: Vec::new(),
         }
     }
@@ -137,12 +142,14 @@ impl LoadedObject {
         let why = "the module is being read or compiled";
         let fault = Some(Fault { cause: Cause::Loading, why: why.to_owned() });
         let is_same = |earlier: &&Self| earlier.object["metadata"]["uid"] == object["metadata"]["uid"];
-        match earlier.filter(is_same).cloned() {
-            Some(earlier) if earlier.last_good.is_some() => Self { object, fault, ..earlier },
-            _ => {
-                let effect = held(&object, why);
-                Self { effect, fault, ..Self::new(object) }
+        let earlier = earlier.filter(is_same).cloned();
+        let new = Self { fault: fault.clone(), ..Self::new(object) };
+        match earlier {
+            Some(earlier) if earlier.last_good.as_ref().is_some_and(|good| new.accepts(good)) => {
+                Self { object: new.object, fault, ..earlier }
             }
+            _ if new.wants_shadow() => new,
+            _ => Self { effect: held(&new.object, why), ..new },
         }
     }
 
@@ -191,14 +198,19 @@ impl LoadedObject {
             let (kind, name) = object_name(&object);
             tracing::error!(kind, name, error = fault.why, "the object cannot be loaded");
         }
-        match (earlier, loading.last_good.take()) {
-            (Some(Self { effect, last_good: Some(last_good), before, .. }), _) => {
-                (loading.effect, loading.last_good, loading.before) = (effect, Some(last_good), before);
+        let last_good = loading.last_good.take().filter(|last_good| loading.accepts(last_good));
+        match (earlier, last_good) {
+            (Some(Self { effect, last_good: Some(last_good), before, shadow, .. }), _)
+                if loading.accepts(&last_good) =>
+            {
+                (loading.effect, loading.last_good) = (effect, Some(last_good));
+                (loading.before, loading.shadow) = (before, shadow);
             }
             (_, Some(last_good)) => {
                 loading.effect = loading.restore(last_good, &fault.why, hosts, objects).await;
                 loading.signed_by = None;
             }
+            (_, None) if loading.wants_shadow() => {}
             (_, None) => loading.effect = held(&object, &fault.why),
         }
         if loading.has_failed(known) {
@@ -206,6 +218,12 @@ impl LoadedObject {
         }
         loading.fault = Some(fault);
         loading
+    }
+
+    /// Whether an earlier generation may be in effect in place of the newest. A shadow holds nothing, so it
+    /// replaces no generation that is to be enforced.
+    fn accepts(&self, earlier: &LastGood) -> bool {
+        self.wants_shadow() || !shadow::is_shadow(earlier)
     }
 
     /// Loads the last good generation, or what holds all that it matches.
@@ -226,6 +244,7 @@ impl LoadedObject {
                 self.last_good = Some(LastGood { digest: digest.into(), ..last_good });
                 effect
             }
+            _ if self.wants_shadow() => Effect::None,
             _ => held(&object, fault),
         }
     }
@@ -408,15 +427,17 @@ pub(crate) async fn of_cluster(client: &ApiClient, hosts: &Hosts) -> Result<Load
 
 /// Whether a policy in a file, or a MatchPolicy in case of a ReclaimPolicy, has the name of an object.
 pub(crate) fn is_taken((kind, name): &ObjectName, files: &Chain, loaded: &LoadedObjects) -> bool {
-    let is_policy = || loaded.contains_key(&(MATCH_POLICY.to_owned(), name.clone()));
-    kind != ENGINE && (kind == RECLAIM_POLICY && is_policy() || files.metrics(name).is_some())
+    let is_active = |name: &ObjectName| loaded.get(name).is_some_and(|object| !object.is_shadow());
+    let is_policy = || is_active(&(MATCH_POLICY.to_owned(), name.clone()));
+    let is_named = || kind == RECLAIM_POLICY && is_policy() || files.metrics(name).is_some();
+    kind != ENGINE && is_active(&(kind.clone(), name.clone())) && is_named()
 }
 
 /// The policies of files and objects. An object whose name is taken holds what it matches, under a name of
 /// its own.
 pub(crate) fn chain(files: &Chain, loaded: &LoadedObjects, with_reclaimers: bool) -> Chain {
     let (mut policies, mut reclaimers) = (files.policies().to_vec(), files.reclaimers().to_vec());
-    for (name, object) in loaded {
+    for (name, object) in loaded.iter().filter(|(_, object)| !object.is_shadow()) {
         let is_taken = is_taken(name, files, loaded);
         match &object.effect {
             Effect::Match(policy) if is_taken => {

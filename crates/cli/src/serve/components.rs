@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
+use bindery_controller::Shadow;
 use bindery_core::Engine;
 use bindery_host::Limits;
 use bindery_policy::Chain;
@@ -12,11 +13,12 @@ use super::Arguments;
 use super::mode::ModeArgument;
 use crate::policies::Purpose;
 
-/// The engine and the policies of a replica.
+/// The engine and the policies of a replica, and what decides beside them.
 #[derive(Clone)]
 pub(super) struct Components {
     pub(super) engine: Arc<dyn Engine>,
     pub(super) policies: Arc<Chain>,
+    pub(super) shadows: Vec<Shadow>,
 }
 
 impl Components {
@@ -37,6 +39,6 @@ impl Components {
                 reclaimer.name
             );
         }
-        Ok(Self { engine, policies })
+        Ok(Self { engine, policies, shadows: Vec::new() })
     }
 }

@@ -1,6 +1,7 @@
 //! `/metrics`. `docs/metrics.md` lists every metric, and what to do when it is high.
 
 mod policies;
+mod shadows;
 
 use std::collections::BTreeMap;
 use std::fmt::Error;
@@ -18,6 +19,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use self::policies::Policies;
+use self::shadows::Shadows;
 use super::clock::ClockWatch;
 use super::health::ReplicaHealth;
 use super::webhook::WebhookStatistics;
@@ -38,6 +40,7 @@ pub(super) fn registry(
     own.register_collector(Box::new(Own { health: health.clone(), clock: clock.clone() }));
     own.register_collector(Box::new(Webhook(webhook.clone())));
     own.register_collector(Box::new(Policies(health.clone())));
+    own.register_collector(Box::new(Shadows(health.clone())));
     admission.register(own);
     registry
 }

@@ -18,11 +18,12 @@ use anyhow::Result;
 use bindery_controller::Binder;
 use bindery_core::{Engine, EventType, Text};
 use bindery_kube::{ApiClient, ApiPort, PolicyObjects, PolicyWatches, system_clock};
-use bindery_policy::{Condition, ENGINE, ObjectStatus, ObservedEngine};
+use bindery_policy::{Condition, ENGINE, ObjectStatus, ObservedEngine, RECLAIM_POLICY};
 use bindery_webhook::PolicyReviewer;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use self::loads::Loads;
@@ -30,7 +31,9 @@ use self::review::ObjectReviewer;
 use super::Arguments;
 use super::components::Components;
 use super::mode::ModeArgument;
-use crate::policies::object::{Effect, Hosts, LoadedObject, LoadedObjects, ObjectName, chain, object_name};
+use crate::policies::object::{
+    Effect, Hosts, LoadedObject, LoadedObjects, ObjectName, chain, object_name, shadows,
+};
 use crate::policies::registry::{ObjectRegistryArguments, RegistryModules};
 
 /// How often changes of counters are written to status.
@@ -142,31 +145,31 @@ impl ConfiguredObjects {
     pub(super) async fn run(mut self, binder: Arc<Binder<ApiPort>>, leads: Arc<AtomicBool>) {
         let mut ticks = interval(STATUS_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut has_changed = false;
+        let mut changed = Changed::default();
         loop {
             let mut is_tick = false;
             tokio::select! {
-                changed = self.next_change() => has_changed |= changed,
+                later = self.next_change() => changed.add(later),
                 _ = ticks.tick() => {
                     is_tick = true;
-                    has_changed |= self.refresh(true);
+                    changed.add(self.refresh(true));
                 }
             }
             if self.loads.together_until().is_some() {
                 continue;
             }
-            if has_changed {
-                self.swap(&binder).await;
-                has_changed = false;
-            }
+            self.swap(&binder, std::mem::take(&mut changed)).await;
             self.publish();
+            if is_tick && leads.load(Ordering::Relaxed) {
+                count_released(&binder).await;
+            }
             self.write_status(&binder, &leads, is_tick).await;
         }
     }
 
-    /// Waits for a change of an object, or for the end of a load, and takes it over. Returns whether anything
-    /// else is to be in effect. It may be dropped.
-    async fn next_change(&mut self) -> bool {
+    /// Waits for a change of an object, or for the end of a load, and takes it over. Returns what else is to be
+    /// in effect. It may be dropped.
+    async fn next_change(&mut self) -> Changed {
         let together_until = self.loads.together_until();
         tokio::select! {
             () = self.objects.changed() => self.refresh(false),
@@ -177,23 +180,30 @@ impl ConfiguredObjects {
         }
     }
 
-    /// Puts what is loaded into effect. While lists of objects with further facts are awaited, later changes
-    /// replace what is to be put into effect.
-    async fn swap(&mut self, binder: &Binder<ApiPort>) {
-        loop {
-            let Components { engine, policies } = self.components();
+    /// Puts what is loaded and has changed into effect. While lists of objects with further facts are awaited,
+    /// later changes replace what is to be put into effect.
+    async fn swap(&mut self, binder: &Binder<ApiPort>, mut changed: Changed) {
+        while changed.active || changed.shadows {
+            let Components { engine, policies, shadows } = self.components();
             let digests = (policies.digest().to_owned(), engine.digest().to_owned());
-            // Before the policies, which wake every object.
-            binder.swap_engine(engine);
+            let swap = async {
+                // Before the policies, which wake every object. A change of shadows wakes none.
+                if changed.active {
+                    binder.swap_engine(engine);
+                    binder.swap_policies(policies).await;
+                }
+                binder.swap_shadows(&shadows).await;
+            };
             tokio::select! {
-                () = binder.swap_policies(policies) => {
-                    tracing::info!(policies = digests.0, engine = digests.1, "policies are swapped");
+                () = swap => {
+                    let shadows = shadows.len();
+                    tracing::info!(policies = digests.0, engine = digests.1, shadows, "policies are swapped");
                     return;
                 }
-                _ = self.next_change() => {}
+                later = self.next_change() => changed.add(later),
             }
             while self.loads.together_until().is_some() {
-                self.next_change().await;
+                changed.add(self.next_change().await);
             }
         }
     }
@@ -211,8 +221,8 @@ impl ConfiguredObjects {
     }
 
     /// Begins to load the objects that have changed, and forgets those that are gone; `is_retry`: also those
-    /// whose module could not be read. Returns whether anything else is to be in effect.
-    fn refresh(&mut self, is_retry: bool) -> bool {
+    /// whose module could not be read. Returns what else is to be in effect.
+    fn refresh(&mut self, is_retry: bool) -> Changed {
         let mut names = BTreeSet::new();
         for (object, status) in self.objects.all() {
             let name = object_name(&object);
@@ -244,42 +254,59 @@ impl ConfiguredObjects {
             }
         }
         self.loads.retain(&names);
-        let known = self.loaded.len();
-        self.loaded.retain(|name, _| names.contains(name));
-        self.loaded.len() < known
+        let mut changed = Changed::default();
+        self.loaded.retain(|name, gone| {
+            let is_there = names.contains(name);
+            changed.active |= !is_there && !gone.is_shadow();
+            changed.shadows |= !is_there && gone.is_shadow();
+            is_there
+        });
+        changed
     }
 
-    /// Takes over what an object has loaded. Returns whether it has another effect than before.
-    fn finish(&mut self, name: ObjectName, loaded: LoadedObject) -> bool {
-        let identity = loaded.identity();
-        let earlier = self.loaded.insert(name, loaded);
+    /// Takes over what an object has loaded. Returns what else is to be in effect.
+    fn finish(&mut self, name: ObjectName, loaded: LoadedObject) -> Changed {
+        let changed = self.replace(name, loaded);
         let config_maps = self.loaded.values().flat_map(LoadedObject::config_maps).collect();
         self.objects.follow(&config_maps);
         self.hosts.registry().want(self.loaded.values().flat_map(LoadedObject::registry_digests));
-        earlier.is_none_or(|earlier| earlier.identity() != identity)
+        changed
+    }
+
+    fn replace(&mut self, name: ObjectName, loaded: LoadedObject) -> Changed {
+        let (identity, is_shadow) = (loaded.identity(), loaded.is_shadow());
+        let earlier = self.loaded.insert(name, loaded);
+        let was_shadow = earlier.as_ref().is_none_or(LoadedObject::is_shadow);
+        if earlier.as_ref().is_some_and(|earlier| earlier.identity() == identity) {
+            return Changed::default();
+        }
+        Changed { active: !was_shadow || !is_shadow, shadows: is_shadow || was_shadow && earlier.is_some() }
     }
 
     /// Holds what objects match whose load takes long, or leaves their last good generations in effect.
-    fn hold_late(&mut self) -> bool {
-        let late = self.loads.late();
-        for (name, object) in &late {
-            let awaiting = LoadedObject::awaiting(object.clone(), self.loaded.get(name));
-            self.loaded.insert(name.clone(), awaiting);
+    fn hold_late(&mut self) -> Changed {
+        let mut changed = Changed::default();
+        for (name, object) in self.loads.late() {
+            let awaiting = LoadedObject::awaiting(object, self.loaded.get(&name));
+            changed.add(self.replace(name, awaiting));
         }
-        !late.is_empty()
+        changed
     }
 
     /// What is in effect: files and settings, and the objects over them.
     fn components(&self) -> Components {
-        let policies = chain(&self.base.policies, &self.loaded, self.mode != ModeArgument::Steer);
+        let reclaims = self.mode != ModeArgument::Steer;
+        let policies = Arc::new(chain(&self.base.policies, &self.loaded, reclaims));
         let engine = self.engine().map_or_else(|| Arc::clone(&self.base.engine), |(_, engine)| engine);
-        Components { engine, policies: Arc::new(policies) }
+        Components { engine, policies, shadows: shadows(&self.loaded, reclaims) }
     }
 
     /// The engine that an object has loaded, with the object's name: the first of several.
     fn engine(&self) -> Option<(&ObjectName, Arc<dyn Engine>)> {
         self.loaded.iter().find_map(|(name, loaded)| match &loaded.effect {
-            Effect::Engine(engine) => Some((name, Arc::<ObservedEngine>::clone(engine) as Arc<dyn Engine>)),
+            Effect::Engine(engine) if !loaded.is_shadow() => {
+                Some((name, Arc::<ObservedEngine>::clone(engine) as Arc<dyn Engine>))
+            }
             _ => None,
         })
     }
@@ -337,6 +364,32 @@ impl ConfiguredObjects {
         let of = (&**kind, &**name, &*write.uid);
         if let Err(error) = self.objects.record(of, event_type, texts, time).await {
             tracing::warn!(kind, name, error, "an event cannot be written");
+        }
+    }
+}
+
+/// What has changed.
+#[derive(Clone, Copy, Default)]
+struct Changed {
+    /// The engine or a policy in effect.
+    active: bool,
+    /// What decides beside them.
+    shadows: bool,
+}
+
+impl Changed {
+    fn add(&mut self, later: Self) {
+        self.active |= later.active;
+        self.shadows |= later.shadows;
+    }
+}
+
+/// Has reclaimers in shadow asked about released volumes, on a thread where that delays nothing else.
+async fn count_released(binder: &Arc<Binder<ApiPort>>) {
+    if binder.policies().shadows().any(|shadow| shadow.kind() == RECLAIM_POLICY) {
+        let binder = Arc::clone(binder);
+        if let Err(panic) = spawn_blocking(move || binder.count_released_for_shadows()).await {
+            tracing::error!(%panic, "released volumes cannot be counted for shadows");
         }
     }
 }

@@ -23,7 +23,7 @@ fn start(cluster: &Cluster, identity: &str) -> Replica {
 }
 
 /// A cluster with the kinds, and a replica that leads.
-async fn cluster_with_kinds() -> (Cluster, PolicyApi, Replica) {
+pub(crate) async fn cluster_with_kinds() -> (Cluster, PolicyApi, Replica) {
     let cluster = Cluster::start(Manager::WithoutBinder).await;
     let policies = cluster.policies();
     policies.install().await;
@@ -51,7 +51,7 @@ fn explain(cluster: &Cluster, claim: &str) -> String {
     print(cluster, &["explain", "pvc", claim])
 }
 
-async fn until_rejected(cluster: &Cluster, claim: &str, told: &str) {
+pub(crate) async fn until_rejected(cluster: &Cluster, claim: &str, told: &str) {
     let is_told = |event: &Event| event.message.as_ref().is_some_and(|message| message.ends_with(told));
     cluster.until_event(|event| is_event(claim, "FailedBinding")(event) && is_told(event)).await;
 }

@@ -152,6 +152,9 @@ impl<P: Port> Binder<P> {
             unsound => unsound,
         });
         self.write_down(lock.key(), &*engine, &request, &run, &decision, &outcome);
+        if outcome.is_ok() {
+            self.shadows.offer(&engine, &request, &run, &decision);
+        }
         let EngineRun { exchanges, rejections, unscored, .. } = run;
         match outcome {
             Ok(locks) => Ok(Decided { request, exchanges, decision, rejections, unscored, locks }),

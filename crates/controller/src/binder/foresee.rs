@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bindery_core::guard::{ObjectName, Objection};
-use bindery_core::{Claim, Decision, Outcome, Request, Subject, Text};
-use bindery_policy::{Rounds, Waits};
+use bindery_core::{Claim, Decision, Outcome, Request, Subject, Text, Volume};
+use bindery_policy::{Rounds, Said, Waits};
 use bindery_store::LiveReads;
 
 use super::Binder;
@@ -27,6 +27,16 @@ impl<P: Port> Binder<P> {
     pub(crate) fn policy_of(&self, claim: &Claim) -> Result<Option<Text>, Waits> {
         let policies = self.decider.policies.get();
         Ok(policies.applying(&self.store, claim)?.map(|policy| policy.name.clone()))
+    }
+
+    /// What the policies of a claim say about a volume that it could newly get. For commands that explain: it
+    /// asks matchers on this thread, which takes milliseconds for one that contains an interpreter.
+    ///
+    /// # Errors
+    ///
+    /// A policy gives no answer: which, and why.
+    pub fn said(&self, claim: &Claim, volume: &Volume) -> Result<Vec<Said>, String> {
+        self.decider.policies.get().said(&self.store, claim, volume).map_err(|stop| stop.to_string())
     }
 
     /// The volume that a claim would get at this moment; `None` if it would wait, or a live read would

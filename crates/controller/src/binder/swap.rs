@@ -5,8 +5,9 @@ use std::sync::Arc;
 use bindery_core::Engine;
 use bindery_policy::Chain;
 
-use super::Binder;
-use crate::Port;
+use super::{Binder, Policies};
+use crate::shadow::ShadowDecider;
+use crate::{Port, Shadow};
 
 impl<P: Port> Binder<P> {
     /// Replaces the engine from the next decision on, and returns the old one. The engine that began a
@@ -17,15 +18,47 @@ impl<P: Port> Binder<P> {
 
     /// Replaces the policies and wakes every object. An engine that is deciding is told what the earlier ones
     /// say; the guard checks its decision with the new ones. Where these read facts that are not decoded yet,
-    /// the kinds are listed anew before. Only one call may run at a time; it may be dropped, and nothing is
-    /// replaced.
+    /// the kinds are listed anew before. Only one call of this and of [`Binder::swap_shadows`] may run at a
+    /// time; it may be dropped, and nothing is replaced.
     pub async fn swap_policies(&self, chain: Arc<Chain>) {
-        let kinds = self.intake.declare(&self.decider.policies.get().chain, &chain);
+        self.replace(self.decider.policies.get().with_chain(chain)).await;
+        self.intake.queue_all();
+    }
+
+    /// Replaces the shadows ([`crate::Shadow`]), which decide beside the active engine and policies. Nothing
+    /// is woken. As [`Binder::swap_policies`], it lists objects anew that lack facts.
+    pub async fn swap_shadows(&self, shadows: &[Shadow]) {
+        if !shadows.is_empty() {
+            self.begin_shadows();
+        }
+        self.replace(self.decider.policies.get().with_shadows(shadows)).await;
+        self.store.keep_history(!shadows.is_empty());
+    }
+
+    /// Counts the released volumes by what reclaimers in shadow say ([`bindery_policy::ShadowMetrics::released`]). It asks them
+    /// on this thread: about each volume once, and again after a change of what it shows.
+    pub fn count_released_for_shadows(&self) {
+        let (policies, now) = (self.decider.policies.get(), self.port.now());
+        policies.shadows.iter().for_each(|shadowing| shadowing.count_released(&self.store, now));
+    }
+
+    async fn replace(&self, policies: Policies) {
+        let kinds = self.intake.declare(self.decider.policies.get().declared(), policies.declared());
         self.port.declare(self.intake.declared());
         self.intake.list_anew(kinds).await;
         self.intake.has_listed();
-        self.store.keep_columns(Arc::clone(chain.columns()));
-        self.decider.policies.swap(chain);
-        self.intake.queue_all();
+        self.store.keep_columns(Arc::clone(policies.chain.columns()));
+        self.decider.policies.swap(policies);
+    }
+
+    /// Has the store remember what shadows need, and begins their thread.
+    pub(super) fn begin_shadows(&self) {
+        self.store.keep_history(true);
+        self.shadows.begin(|| ShadowDecider {
+            store: Arc::clone(&self.store),
+            configuration: Arc::clone(&self.decider.configuration),
+            operations: Arc::clone(&self.operations),
+            limits: self.settings.session,
+        });
     }
 }

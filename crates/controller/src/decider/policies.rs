@@ -4,18 +4,19 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bindery_core::{
-    Claim, ClaimRef, EngineFault, Lookup, MatchVerdict, Request, Siblings, Source, Stop, Subject, Text,
-    Timestamp, Volume,
+    Claim, ClaimRef, Declared, EngineFault, Lookup, MatchVerdict, Request, Siblings, Source, Stop, Subject,
+    Text, Timestamp, Volume,
 };
 use bindery_policy::{
     Activity, Chain, FormerClaim, Kept, Policy, Reclaimed, Rounds, Said, Surroundings, Waits,
 };
 use bindery_store::{Fact, Store};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::Semaphore;
 use tracing::Span;
 
 use crate::Key;
+use crate::shadow::{Shadow, ShadowPart, Shadowing};
 
 /// How many decisions have matchers asked at the same time. The others wait, so that claims without policies
 /// keep a processor.
@@ -29,14 +30,15 @@ pub(crate) struct ActivePolicies(Arc<RwLock<Arc<Policies>>>);
 /// Policies with the answers that are kept.
 pub struct Policies {
     pub(crate) chain: Arc<Chain>,
-    pub(super) kept: Arc<Kept>,
+    pub(crate) kept: Arc<Kept>,
     permits: Arc<Semaphore>,
+    pub(crate) shadows: Vec<Shadowing>,
 }
 
 impl ActivePolicies {
-    pub(crate) fn new(chain: Arc<Chain>) -> Self {
+    pub(crate) fn new(chain: Arc<Chain>, shadows: &[Shadow]) -> Self {
         let permits = Arc::new(Semaphore::new(JUDGING_MAX));
-        Self(Arc::new(RwLock::new(Arc::new(Policies { chain, kept: Arc::default(), permits }))))
+        Self(Arc::new(RwLock::new(Arc::new(Policies::new(chain, Arc::default(), permits, shadows)))))
     }
 
     /// The policies of a decision that begins now.
@@ -49,11 +51,60 @@ impl ActivePolicies {
         Arc::ptr_eq(&self.0.read(), policies)
     }
 
-    /// Replaces the policies.
-    pub(crate) fn swap(&self, chain: Arc<Chain>) {
-        let mut policies = self.0.write();
-        let permits = Arc::clone(&policies.permits);
-        *policies = Arc::new(Policies { chain, kept: Arc::default(), permits });
+    /// Replaces the policies by [`Policies::with_chain`] or [`Policies::with_shadows`].
+    pub(crate) fn swap(&self, policies: Policies) {
+        *self.0.write() = Arc::new(policies);
+    }
+}
+
+impl Policies {
+    fn new(chain: Arc<Chain>, kept: Arc<Kept>, permits: Arc<Semaphore>, shadows: &[Shadow]) -> Self {
+        let shadowing = |shadow: &Shadow| {
+            let replaces = &shadow.replaces;
+            let (chain, kept) = match &shadow.part {
+                ShadowPart::Match(policy) => {
+                    (Arc::new(chain.with_shadow_policy(policy, replaces)), Arc::default())
+                }
+                ShadowPart::Reclaim(rule) => {
+                    (Arc::new(chain.with_shadow_rule(rule, replaces)), Arc::default())
+                }
+                ShadowPart::Engine(_) => (Arc::clone(&chain), Arc::clone(&kept)),
+            };
+            let policies = Self { chain, kept, permits: Arc::clone(&permits), shadows: Vec::new() };
+            Shadowing { shadow: shadow.clone(), policies, rounds: Mutex::default() }
+        };
+        let shadows = shadows.iter().map(shadowing).collect();
+        Self { chain, kept, permits, shadows }
+    }
+
+    /// Other policies, with the same shadows.
+    pub(crate) fn with_chain(&self, chain: Arc<Chain>) -> Self {
+        let shadows: Vec<Shadow> = self.shadows().cloned().collect();
+        Self::new(chain, Arc::default(), Arc::clone(&self.permits), &shadows)
+    }
+
+    /// The same policies, with other shadows.
+    pub(crate) fn with_shadows(&self, shadows: &[Shadow]) -> Self {
+        Self::new(Arc::clone(&self.chain), Arc::clone(&self.kept), Arc::clone(&self.permits), shadows)
+    }
+
+    /// The shadows, with what they have shown.
+    pub fn shadows(&self) -> impl Iterator<Item = &Shadow> {
+        self.shadows.iter().map(|shadowing| &shadowing.shadow)
+    }
+
+    /// What the policy of a shadow has done, by kind and name.
+    pub fn shadow_activity(&self, kind: &str, name: &str) -> Option<Activity<'_>> {
+        let mut shadows = self.shadows.iter();
+        let shadowing = shadows.find(|it| it.shadow.kind() == kind && *it.shadow.name == *name)?;
+        shadowing.policies.activities().find(|activity| **activity.name == *name)
+    }
+
+    /// All facts that the policies and those of shadows declare.
+    pub(crate) fn declared(&self) -> Declared {
+        let mut declared = self.chain.declared();
+        self.shadows.iter().for_each(|shadow| declared.include(shadow.policies.chain.declared()));
+        declared
     }
 }
 
@@ -76,7 +127,7 @@ impl Policies {
     }
 
     /// What becomes of a volume whose claim is gone, as the store has both now.
-    pub(super) fn reclaimed(
+    pub(crate) fn reclaimed(
         &self,
         store: &Store,
         volume: &Volume,

@@ -1,4 +1,4 @@
-//! The binder's views for the guard and for sessions.
+//! The binder's views for the guard, for sessions and for engines.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use bindery_core::guard::{Reclaim, SteerView, View};
 use bindery_core::{
-    Claim, ClaimKey, Class, Lookup, MatchVerdict, Migration, OperationKind, OperationState, Plugin,
-    PluginMatch, PluginOperation, Source, Stop, Text, Timestamp, Uid, Volume,
+    Answer, Claim, ClaimKey, Class, Cluster, Exchange, Lookup, MatchVerdict, Migration, OperationKind,
+    OperationState, Plugin, PluginMatch, PluginOperation, Question, Source, Stop, Text, Timestamp, Uid,
+    Volume,
 };
 use bindery_policy::{Reclaimed, Rounds};
 use bindery_store::{Environment, Store};
@@ -120,9 +121,9 @@ impl SteerView for GuardView<'_> {
 }
 
 /// The facts of a session that come from no watch.
-pub(super) struct BinderEnvironment<'a, T> {
-    pub(super) configuration: &'a Configuration<T>,
-    pub(super) operations: &'a OperationMap,
+pub(crate) struct BinderEnvironment<'a, T> {
+    pub(crate) configuration: &'a Configuration<T>,
+    pub(crate) operations: &'a OperationMap,
 }
 
 impl<T> Environment for BinderEnvironment<'_, T> {
@@ -148,5 +149,33 @@ impl<T> Environment for BinderEnvironment<'_, T> {
 
     fn operation(&self, kind: OperationKind, uid: &Uid) -> OperationState {
         self.operations.state(kind, uid)
+    }
+}
+
+/// A cluster in which claims and volumes are as they were read live, each read once.
+pub(super) struct LiveObjects<'a> {
+    cluster: &'a mut dyn Cluster,
+    told: Vec<Exchange>,
+}
+
+impl<'a> LiveObjects<'a> {
+    pub(super) fn new(cluster: &'a mut dyn Cluster) -> Self {
+        Self { cluster, told: Vec::new() }
+    }
+}
+
+impl Cluster for LiveObjects<'_> {
+    fn ask(&mut self, question: Question) -> Result<Answer, Stop> {
+        let question = match question {
+            Question::Claim(_, key) => Question::Claim(Source::Live, key),
+            Question::Volume(_, name) => Question::Volume(Source::Live, name),
+            question => return self.cluster.ask(question),
+        };
+        if let Some(told) = self.told.iter().find(|told| told.question == question) {
+            return Ok(told.answer.clone());
+        }
+        let answer = self.cluster.ask(question.clone())?;
+        self.told.push(Exchange { question, answer: answer.clone() });
+        Ok(answer)
     }
 }

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bindery_policy::Chain;
+use bindery_core::Declared;
 use bindery_store::Kind;
 
 use super::Intake;
 
 impl Intake {
-    /// Decodes what either chain declares from now on: decisions with the earlier one may be in flight.
-    /// Returns the kinds whose objects lack facts.
-    pub(crate) fn declare(&self, earlier: &Chain, next: &Chain) -> Vec<Kind> {
+    /// Decodes what earlier and next policies declare from now on: decisions with the earlier ones may be in
+    /// flight. Returns the kinds whose objects lack facts.
+    pub(crate) fn declare(&self, earlier: Declared, next: Declared) -> Vec<Kind> {
         let (store, known) = (&self.inner.store, self.declared());
-        let mut declared = earlier.declared();
-        declared.include(next.declared());
+        let mut declared = earlier;
+        declared.include(next);
         declared.namespaces |= known.namespaces;
         if declared.reclaims {
             store.keep_last_claims();

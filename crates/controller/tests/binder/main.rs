@@ -14,6 +14,7 @@ mod policies;
 mod proving;
 mod reclaiming;
 mod reviewing;
+mod shadowing;
 mod spreading;
 mod steering;
 mod swapping;

@@ -17,12 +17,12 @@ use crate::operating::run_during;
 use crate::policies::{binder, bound_to, in_zone, key, reserves_v};
 use crate::syncing::taken;
 
-fn sibling(name: &str) -> Claim {
+pub(crate) fn sibling(name: &str) -> Claim {
     let facts: Facts<ClaimFact> = [(ClaimFact::Label(APP.into()), "db".into())].into_iter().collect();
     Claim { facts, ..claim(name) }
 }
 
-fn fewest(most: u32) -> Policy {
+pub(crate) fn fewest(most: u32) -> Policy {
     policy("spread", Fewest { most, barrier: None })
 }
 

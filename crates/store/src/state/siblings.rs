@@ -92,6 +92,9 @@ impl State {
         }
         let shares = self.shares_of(claim);
         let changed = self.siblings.replace(claim, shares);
+        if let Some(history) = &mut self.history {
+            changed.iter().for_each(|share| history.counts(claim, &share.siblings));
+        }
         change.facts.extend(changed.into_iter().map(|share| Fact::Siblings(share.siblings, share.value)));
     }
 

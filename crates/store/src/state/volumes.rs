@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bindery_core::{AccessModes, ClaimKey, Counted, Lookup, Source, Text, Volume};
 
 use super::entries::VolumeEntry;
-use super::{State, VolumeId};
+use super::{FreeVolume, State, VolumeId};
 use crate::cached::{Cached, ListNumber};
 use crate::change::{Change, Changed, Fact, ObjectChange};
 use crate::delivery::{Kind, LazyAuthors, Observed};
@@ -89,6 +89,7 @@ impl State {
             return;
         }
         let name = self.volumes.get(id).name.clone();
+        self.remember_free(&name, was, now);
         let picked = self.reservations.contains_key(&name);
         let mut sets: Vec<AccessModes> =
             [was, now].iter().filter_map(|s| s.volume()).map(|v| v.access_set()).collect();
@@ -132,6 +133,7 @@ impl State {
         }
         let known = self.volumes.id(volume);
         let name = known.map_or_else(|| volume.into(), |id| self.volumes.get(id).name.clone());
+        self.remember_pick(&name);
         self.reservations.insert(name, claim.clone());
         self.set_picked(known, true);
         let mut change = Change { fresh: true, ..Change::default() };
@@ -143,6 +145,7 @@ impl State {
         if self.reservations.get(volume) != Some(claim) {
             return self.ignored();
         }
+        self.remember_pick(volume);
         self.reservations.remove(volume);
         let known = self.volumes.id(volume);
         self.set_picked(known, false);
@@ -160,6 +163,31 @@ impl State {
         let volume = self.volumes.find(name)?.cached.overlay().ok()?;
         let is_free = Standing::of(volume) == Standing::Free && !self.reservations.contains_key(name);
         is_free.then(|| volume.clone())
+    }
+
+    /// Remembers what a volume was before it is indexed anew, where it was free or becomes so.
+    fn remember_free(&mut self, name: &Text, was: &VolumeState, now: &VolumeState) {
+        let Some(history) = &mut self.history else { return };
+        let free = |state: &VolumeState| {
+            state.volume().filter(|volume| Standing::of(volume) == Standing::Free).cloned()
+        };
+        let picked_for = self.reservations.get(name).cloned();
+        match free(was) {
+            Some(volume) => history.changes(name.clone(), Some(FreeVolume { volume, picked_for })),
+            None if free(now).is_some() => history.changes(name.clone(), None),
+            None => {}
+        }
+    }
+
+    /// Remembers a free volume before a decision picks it, or ends.
+    fn remember_pick(&mut self, name: &str) {
+        let Some(history) = &mut self.history else { return };
+        let known = self.volumes.find(name).and_then(|entry| entry.cached.overlay().ok());
+        let free = known.filter(|volume| Standing::of(volume) == Standing::Free);
+        if let Some(volume) = free.cloned() {
+            let picked_for = self.reservations.get(name).cloned();
+            history.changes(volume.name.clone(), Some(FreeVolume { volume, picked_for }));
+        }
     }
 
     fn set_picked(&mut self, id: Option<VolumeId>, picked: bool) {

@@ -63,8 +63,13 @@ impl LoadedObject {
         let by_calls = self.effect.probation().is_some_and(|it| it.outcome() == ProbationOutcome::Failed);
         let is_known = [&self.rolled_back, &known.rolled_back].into_iter().flatten().any(is_in_effect);
         // Without an earlier generation all claims would wait, and not only those at which it fails.
-        let has_another = !self.history.is_empty() || matches!(self.effect, Effect::Engine(_));
+        let has_another = self.place_before().is_some() || matches!(self.effect, Effect::Engine(_));
         has_another && (by_calls || is_known)
+    }
+
+    /// The place in the history of the generation that is to come back.
+    fn place_before(&self) -> Option<usize> {
+        self.history.iter().position(|good| self.accepts(good))
     }
 
     /// Puts the generation before the one in effect into effect again.
@@ -73,8 +78,11 @@ impl LoadedObject {
         let taken_back = self.last_good.take();
         self.rolled_back =
             taken_back.map(|LastGood { generation, digest, .. }| RolledBack { generation, digest });
-        let before = (!self.history.is_empty()).then(|| self.history.remove(0));
-        self.effect = match (before, self.before.take()) {
+        let place = self.place_before();
+        // What was in effect before is that of the newest earlier generation.
+        let effect = self.before.take().filter(|_| place == Some(0));
+        let before = place.and_then(|place| self.history.drain(..=place).next_back());
+        self.effect = match (before, effect) {
             (Some(before), Some(effect)) if !matches!(effect, Effect::None) => {
                 self.last_good = Some(before);
                 effect

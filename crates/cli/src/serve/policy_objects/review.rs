@@ -45,17 +45,22 @@ impl ObjectReviewer {
 
     /// Refuses a second engine, and a name that another policy has.
     fn check_others(&self, object: &Value) -> Result<(), PolicyFinding> {
+        let is_active = |object: &Value| !matches!(object["spec"]["mode"].as_str(), Some("off" | "shadow"));
+        // What decides beside others may have their names, and there may be several engines.
+        if !is_active(object) {
+            return Ok(());
+        }
         let (kind, name) = object_name(object);
         let is_engine = |kind: &str| kind == ENGINE;
         for (other, _) in self.objects.all() {
-            let is_active = other["spec"]["mode"] != "off";
             let (other_kind, other_name) = object_name(&other);
-            if is_engine(&kind) && is_engine(&other_kind) && other_name != name && is_active {
+            if is_engine(&kind) && is_engine(&other_kind) && other_name != name && is_active(&other) {
                 let why = format!("Engine {other_name:?} is in effect: set that one to off first");
                 return Err(PolicyFinding::Refused { field: "spec.mode", why });
             }
             let are_policies = !is_engine(&kind) && !is_engine(&other_kind);
-            if are_policies && other_kind != kind && other_name == name {
+            let is_shadow = other["spec"]["mode"] == "shadow";
+            if are_policies && other_kind != kind && other_name == name && !is_shadow {
                 return Err(taken(&other_kind, &name));
             }
         }

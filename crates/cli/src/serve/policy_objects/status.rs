@@ -2,7 +2,10 @@
 
 use bindery_controller::Policies;
 use bindery_core::Text;
-use bindery_policy::{Condition, ENGINE, FaultCause, ObjectStatus, RECLAIM_POLICY};
+use bindery_policy::{
+    Answered, Condition, DifferenceKind, ENGINE, FaultCause, ObjectStatus, RECLAIM_POLICY, ReleasedFates,
+    ShadowAnswer, ShadowDifference, ShadowMetrics, ShadowReleased, ShadowStatus,
+};
 
 use super::super::mode::ModeArgument;
 use super::ConfiguredObjects;
@@ -46,10 +49,19 @@ impl ConfiguredObjects {
             }),
             history: loaded.history.clone(),
             rolled_back: loaded.rolled_back.clone(),
+            shadow: loaded.is_shadow().then(|| match &known.shadow {
+                Some(shadow) if policies.is_none() && known.observed_generation == Some(generation) => {
+                    shadow.clone()
+                }
+                _ => shadow_status(&loaded.shadow),
+            }),
             ..known.clone()
         };
         let is_counted = name.0 != ENGINE && !is_taken(name, &self.base.policies, &self.loaded);
-        let activity = policies.and_then(|policies| policies.activities().find(|it| **it.name == *name.1));
+        let activity = policies.and_then(|policies| match loaded.is_shadow() {
+            true => policies.shadow_activity(&name.0, &name.1),
+            false => policies.activities().find(|it| **it.name == *name.1),
+        });
         if let Some(activity) = activity.filter(|_| is_counted) {
             status.calls = activity.metrics.calls();
             status.faults = FaultCause::ALL.iter().map(|&cause| activity.metrics.faults(cause)).sum();
@@ -79,6 +91,7 @@ impl ConfiguredObjects {
         };
         let stays = match &loaded.last_good {
             Some(last_good) => format!("generation {} stays in effect", last_good.generation),
+            None if loaded.is_shadow() => "it decides nothing".to_owned(),
             None if loaded.object["kind"] == ENGINE => "the engine of the settings stays".to_owned(),
             None => without(loaded).to_owned(),
         };
@@ -98,7 +111,8 @@ impl ConfiguredObjects {
         if name.0 == RECLAIM_POLICY && self.mode == ModeArgument::Steer {
             return told("False", "Steer", "upstream reclaims volumes in mode steer");
         }
-        if name.0 == ENGINE && self.engine().is_some_and(|(active, _)| active != name) {
+        let is_other = || self.engine().is_some_and(|(active, _)| active != name);
+        if name.0 == ENGINE && !loaded.is_shadow() && is_other() {
             return told("False", "AnotherEngine", "another Engine is in effect: turn that one off");
         }
         if is_taken(name, &self.base.policies, &self.loaded) {
@@ -107,8 +121,46 @@ impl ConfiguredObjects {
         if loaded.last_good.is_none() {
             return told("False", "NotReady", "no generation of it is loaded");
         }
+        if loaded.is_shadow() {
+            return told("False", "Shadow", IN_SHADOW);
+        }
         told("True", "Enforced", "it takes part in every decision that it matches")
     }
+}
+
+/// What an object in mode `shadow` does.
+const IN_SHADOW: &str = "it decides beside what is in effect, and nothing of it is carried out: status.shadow \
+                         and `bindery diff` show what it would change";
+
+/// What a shadow has shown.
+fn shadow_status(metrics: &ShadowMetrics) -> ShadowStatus {
+    let differences = DifferenceKind::ALL.map(|kind| (kind.name().into(), metrics.differences(kind)));
+    let answer = |Answered { answer, reason }| ShadowAnswer { answer, reason };
+    let latest = metrics.latest().into_iter().map(|latest| ShadowDifference {
+        time: time(jiff::Timestamp::from_second(latest.time).unwrap_or_default()),
+        object: latest.object,
+        kind: latest.kind.name().into(),
+        active: answer(latest.active),
+        shadow: answer(latest.shadow),
+    });
+    ShadowStatus {
+        compared: metrics.compared(),
+        not_comparable: metrics.not_comparable(),
+        dropped: metrics.dropped(),
+        released: metrics.released().map(|ReleasedFates { kept, later, due, offered }| ShadowReleased {
+            kept,
+            later,
+            due,
+            offered,
+        }),
+        differences: differences.into_iter().filter(|(_, count)| *count > 0).collect(),
+        latest: latest.collect(),
+    }
+}
+
+/// A time by RFC 3339.
+fn time(at: jiff::Timestamp) -> Text {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into()
 }
 
 /// What becomes of what a policy matches that is not loaded.
@@ -141,7 +193,7 @@ fn settings_valid(loaded: &LoadedObject) -> Told {
 
 /// The time, by RFC 3339 in seconds.
 pub(super) fn now() -> Text {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into()
+    time(jiff::Timestamp::now())
 }
 
 /// Whether trusted keys have signed the module; nothing about one that comes from no registry.

@@ -1,0 +1,48 @@
+//! Objects in mode `shadow`: they hold nothing, and decide beside what is in effect.
+
+use bindery_controller::{Shadow, ShadowPart};
+use bindery_core::Text;
+use bindery_policy::{EffectMode, LastGood};
+use serde_json::Value;
+
+use super::{Effect, LoadedObject, LoadedObjects};
+
+impl LoadedObject {
+    /// Whether the generation in effect decides beside others, and is not carried out.
+    pub(crate) fn is_shadow(&self) -> bool {
+        self.last_good.as_ref().map_or_else(|| self.wants_shadow(), is_shadow)
+    }
+
+    /// Whether the newest generation asks for that.
+    pub(crate) fn wants_shadow(&self) -> bool {
+        mode(&self.object["spec"]["mode"]) == Some(EffectMode::Shadow)
+    }
+}
+
+/// Whether a generation was a shadow. It is no good one for an object that is to be enforced: without it, the
+/// claims that the object matches wait.
+pub(super) fn is_shadow(last_good: &LastGood) -> bool {
+    last_good.spec.get("mode").and_then(mode) == Some(EffectMode::Shadow)
+}
+
+fn mode(value: &Value) -> Option<EffectMode> {
+    serde_json::from_value(value.clone()).ok()
+}
+
+/// The shadows of objects.
+pub(crate) fn shadows(loaded: &LoadedObjects, with_reclaimers: bool) -> Vec<Shadow> {
+    let in_shadow = loaded.iter().filter(|(_, object)| object.is_shadow());
+    let shadow = |((_, name), object): (&(String, String), &LoadedObject)| {
+        let part = match &object.effect {
+            Effect::Match(policy) => ShadowPart::Match(policy.clone()),
+            Effect::Reclaim(rule) if with_reclaimers => ShadowPart::Reclaim(rule.clone()),
+            Effect::Engine(engine) => ShadowPart::Engine(engine.clone()),
+            Effect::Reclaim(_) | Effect::None => return None,
+        };
+        let spec = object.last_good.as_ref().map(|last_good| &last_good.spec);
+        let replaces = spec.and_then(|spec| spec.get("replaces")?.as_str()).unwrap_or(name);
+        let (name, replaces) = (Text::from(&**name), Text::from(replaces));
+        Some(Shadow { name, replaces, part, metrics: object.shadow.clone() })
+    };
+    in_shadow.filter_map(shadow).collect()
+}

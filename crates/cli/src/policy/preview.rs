@@ -1,0 +1,284 @@
+//! `bindery policy preview`: what would change now for the pending claims and released volumes of a cluster.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use bindery_controller::Key;
+use bindery_core::{ClaimKey, Declared, Engine, Text};
+use bindery_host::Limits;
+use bindery_kube::read::{self, ReadError};
+use bindery_kube::{ApiClient, PolicyObjects};
+use bindery_policy::{Chain, Says};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::engine::EngineArguments;
+use crate::manifest::{self, Manifest};
+use crate::objects::{Resource, Title};
+use crate::output::Format;
+use crate::plan::load::{self, Object};
+use crate::plan::outcome::{self, Gets, claim_plan, volume_plan};
+use crate::plan::planner::Planner;
+use crate::policies::object::{self, Effect, Hosts, LoadedObject, object_name};
+use crate::policies::{PolicyArguments, Purpose};
+
+/// What preview reads, for the error of a user that may not.
+const RIGHTS: &str = "`bindery policy preview` lists volumes, claims, classes, and engines, matchpolicies and \
+                      reclaimpolicies of policy.bindery.dev; where a policy reads labels of namespaces, also \
+                      these";
+
+/// Show what policies or an engine would change now in a cluster, before you apply them.
+///
+/// Reads the volumes, claims and classes of a cluster, and decides about all of them twice: with the policies
+/// and the engine that the cluster has, and with those of the files in addition, or in place of those of the
+/// same kind and name. Prints a line for each claim and each volume that would fare otherwise. Writes nothing.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Objects of kind MatchPolicy, ReclaimPolicy or Engine: a file, a folder, or `-` for standard input. Of
+    /// mode `off`, the one of its name is left out.
+    #[arg(value_name = "FILE|FOLDER", required = true)]
+    files: Vec<PathBuf>,
+    /// Kubeconfig of the cluster. By default those of the variable `KUBECONFIG`, else `~/.kube/config`.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig. By default the current one.
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// Format of the differences.
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+    #[command(flatten)]
+    engine: EngineArguments,
+    #[command(flatten)]
+    policies: PolicyArguments,
+}
+
+/// An object that would fare otherwise. Programs read its JSON, so fields are only added.
+#[derive(Serialize)]
+struct Change {
+    /// `pvc NAMESPACE/NAME` or `pv NAME`.
+    object: String,
+    now: Fares,
+    changed: Fares,
+}
+
+/// How an object fares.
+#[derive(PartialEq, Eq, Serialize)]
+struct Fares {
+    what: String,
+    /// Why, as far as that is known.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    why: String,
+}
+
+/// What decides about a cluster.
+#[derive(Clone)]
+struct Decider {
+    engine: Arc<dyn Engine>,
+    policies: Arc<Chain>,
+}
+
+/// Runs `bindery policy preview`. Errors name the object and the remedy.
+pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (changes, counts) = runtime.block_on(arguments.preview())?;
+    arguments.output.print(&changes, |out| {
+        if changes.is_empty() {
+            let (claims, volumes) = counts;
+            return writeln!(out, "Nothing would change now for {claims} claims and {volumes} volumes.");
+        }
+        changes.iter().try_for_each(|change| writeln!(out, "{}", change.line()))
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Arguments {
+    async fn preview(&self) -> Result<(Vec<Change>, (usize, usize))> {
+        let (file, context) = (self.kubeconfig.as_deref(), self.context.as_deref());
+        let client = ApiClient::of_user(file, context).await.map(|(client, _)| client);
+        let client = client.context("the kubeconfig cannot be used; name one by --kubeconfig")?;
+        let hosts = Hosts::new(self.engine.cache(), self.policies.shipped())?;
+        let now = self.of_cluster(&client, &hosts).await?;
+        let changed = self.with_files(&client, &hosts, now.clone()).await?;
+        let mut declared = now.policies.declared();
+        declared.include(changed.policies.declared());
+        let objects = load::sort(all(&client, &declared).await?)?;
+        let now = self.settle(now, objects.clone()).await?;
+        let changed = self.settle(changed, objects).await?;
+        let counts = (now.claims_before().count(), now.volumes_before().count());
+        let mut changes = claims(&now, &changed);
+        changes.extend(volumes(&now, &changed));
+        Ok((changes, counts))
+    }
+
+    /// What the cluster has.
+    async fn of_cluster(&self, client: &ApiClient, hosts: &Hosts) -> Result<Decider> {
+        let files = self.policies.load(self.engine.cache(), Purpose::Show)?;
+        let loaded = object::of_cluster(client, hosts).await.map_err(explained)?;
+        for ((kind, name), object) in &loaded {
+            if let Some(why) = object.why_not_ready() {
+                eprintln!("note: {kind} {name} cannot be loaded here, so what it holds seems to wait: {why}");
+            }
+        }
+        let active = loaded.values().filter(|object| !object.is_shadow());
+        let mut engines = active.filter_map(|object| match &object.effect {
+            Effect::Engine(engine) => Some(Arc::clone(engine)),
+            _ => None,
+        });
+        let engine = match engines.next() {
+            Some(engine) => engine,
+            None => self.engine.load(Limits::default())?,
+        };
+        let policies = Arc::new(object::chain(&files, &loaded, true).within(Duration::MAX, Instant::now));
+        Ok(Decider { engine, policies })
+    }
+
+    /// The same with what the files have.
+    async fn with_files(&self, client: &ApiClient, hosts: &Hosts, decider: Decider) -> Result<Decider> {
+        let (objects, _) = PolicyObjects::new(client);
+        let mut changed = decider;
+        let manifests = manifest::read(&self.files, false)?;
+        if manifests.is_empty() {
+            bail!("the files have no object; give one of kind MatchPolicy, ReclaimPolicy or Engine");
+        }
+        for Manifest { file, place, mut object } in manifests {
+            let at = format!("{file}, {place}: {}", Title(&object));
+            resolve(&mut object, Path::new(&file));
+            let mut loading = LoadedObject::new(object.clone());
+            let (kind, name) = object_name(&object);
+            if loading.is_off() {
+                changed.policies = Arc::new(changed.policies.without(&kind, &name));
+                continue;
+            }
+            let loaded = loading.attempt(&object, hosts, &objects).await;
+            let (effect, _) = loaded.map_err(|fault| anyhow!("{at}: {}: {}", fault.field(), fault.why))?;
+            match effect {
+                Effect::Match(policy) => {
+                    changed.policies = Arc::new(changed.policies.with_shadow_policy(&policy, &name));
+                }
+                Effect::Reclaim(rule) => {
+                    changed.policies = Arc::new(changed.policies.with_shadow_rule(&rule, &name));
+                }
+                Effect::Engine(engine) => changed.engine = engine,
+                Effect::None => {}
+            }
+        }
+        Ok(changed)
+    }
+
+    /// The cluster when all is decided.
+    async fn settle(&self, Decider { engine, policies }: Decider, objects: Vec<Object>) -> Result<Planner> {
+        let planner = Planner::new(engine, policies, objects).await?;
+        planner.settle().await.with_context(|| self.engine.name())?;
+        Ok(planner)
+    }
+}
+
+/// Makes the path of a module absolute that is relative to its document.
+fn resolve(object: &mut Value, file: &Path) {
+    let module = object["spec"]["module"].as_str().unwrap_or_default();
+    if module.is_empty() || module.starts_with('/') || module.contains(':') {
+        return;
+    }
+    let path = file.parent().unwrap_or(Path::new("")).join(module);
+    if let Ok(path) = std::path::absolute(path) {
+        object["spec"]["module"] = path.display().to_string().into();
+    }
+}
+
+/// All objects that decisions depend on.
+async fn all(client: &ApiClient, declared: &Declared) -> Result<Vec<Manifest>> {
+    let namespaces = declared.namespaces.then(|| (Resource::Namespace, Resource::Namespace.collection("")));
+    let resources = [
+        (Resource::Class, Resource::Class.collection("")),
+        (Resource::Volume, Resource::Volume.collection("")),
+        (Resource::Claim, "/api/v1/persistentvolumeclaims".to_owned()),
+    ];
+    let mut manifests = Vec::new();
+    for (resource, path) in resources.into_iter().chain(namespaces) {
+        for object in read::list(client, &path).await.map_err(explained)? {
+            let (file, place) = ("the cluster".to_owned(), "its API".to_owned());
+            manifests.push(Manifest { file, place, object: resource.complete(object) });
+        }
+    }
+    Ok(manifests)
+}
+
+/// The claims that fare otherwise.
+fn claims(now: &Planner, changed: &Planner) -> Vec<Change> {
+    let [gets, would_get] = [now, changed].map(outcome::gets);
+    let differ = |key: &ClaimKey| Some((gets.get(key)?, would_get.get(key)?)).filter(|(a, b)| a != b);
+    let fares = |planner: &Planner, key: &ClaimKey, own: &Gets, other: &Gets| Fares {
+        what: own.sentence(),
+        why: why(planner, key, own, other),
+    };
+    gets.keys()
+        .filter_map(|key| {
+            let (own, other) = differ(key)?;
+            Some(Change {
+                object: format!("pvc {key}"),
+                now: fares(now, key, own, other),
+                changed: fares(changed, key, other, own),
+            })
+        })
+        .collect()
+}
+
+/// Why a claim does not get what it gets from the other planner.
+fn why(planner: &Planner, key: &ClaimKey, own: &Gets, other: &Gets) -> String {
+    let Some(claim) = planner.claims_before().find(|claim| claim.key == *key) else { return String::new() };
+    let others = other.volume.as_deref().filter(|volume| own.volume.as_deref() != Some(volume));
+    let said = others.map(|volume| planner.said(claim, volume).unwrap_or_default());
+    let rejected = said.iter().flatten().find_map(|said| match &said.says {
+        Says::Rejected { sentence, .. } => Some((&said.policy, sentence)),
+        _ => None,
+    });
+    match (rejected, others) {
+        (Some((policy, sentence)), Some(volume)) => format!("policy {policy} rejects {volume}: {sentence}"),
+        _ => claim_plan(planner, claim, 0).messages.join("; "),
+    }
+}
+
+/// The volumes that fare otherwise.
+fn volumes(now: &Planner, changed: &Planner) -> Vec<Change> {
+    let change = |name: &Text| {
+        let [now, changed] = [now, changed].map(|planner| fate(planner, name));
+        (now != changed).then(|| Change { object: format!("pv {name}"), now, changed })
+    };
+    now.volumes_before().filter_map(change).collect()
+}
+
+/// What becomes of a volume.
+fn fate(planner: &Planner, name: &Text) -> Fares {
+    let decided = planner.decided(&Key::Volume(name.clone()));
+    let again = decided.decisions.iter().filter_map(|decision| decision.requeue_after_ms).next_back();
+    let what = volume_plan(planner, name).map_or_else(|| "it stays in use".to_owned(), |plan| plan.fate);
+    // Two decisions are some seconds apart.
+    let days = |millis: u64| millis.div_ceil(24 * 60 * 60 * 1_000);
+    let why = again.map(|millis| format!("it is decided again within {} days", days(millis)));
+    Fares { what, why: why.unwrap_or_default() }
+}
+
+fn explained(error: ReadError) -> anyhow::Error {
+    match error {
+        ReadError::Forbidden(message) => anyhow!("{message}; ask for this right: {RIGHTS}"),
+        error => error.into(),
+    }
+}
+
+impl Change {
+    fn line(&self) -> String {
+        let Self { object, now, changed } = self;
+        format!("{object}: {}; would change to: {}", now.text(), changed.text())
+    }
+}
+
+impl Fares {
+    fn text(&self) -> String {
+        let Self { what, why } = self;
+        if why.is_empty() { what.clone() } else { format!("{what} ({why})") }
+    }
+}

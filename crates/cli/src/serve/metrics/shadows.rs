@@ -1,0 +1,62 @@
+//! Metrics of each shadow. Their labels are kinds and names of objects, so their number is bounded.
+
+use std::fmt::Error;
+
+use bindery_controller::Shadow;
+use bindery_policy::{DifferenceKind, ReleasedFates, ShadowMetrics};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType;
+
+use super::family;
+use crate::serve::health::ReplicaHealth;
+
+/// Metrics of each policy and engine that decides beside those in effect; none where there is none.
+#[derive(Debug)]
+pub(super) struct Shadows(pub(super) ReplicaHealth);
+
+const COUNTERS: [(&str, &str, fn(&ShadowMetrics) -> u64); 3] = [
+    (
+        "shadow_compared",
+        "Decisions that a shadow has made too, and that were compared",
+        ShadowMetrics::compared,
+    ),
+    (
+        "shadow_not_comparable",
+        "Decisions of a shadow that could not be compared, because the cluster had changed too much",
+        ShadowMetrics::not_comparable,
+    ),
+    (
+        "shadow_dropped",
+        "Decisions that a shadow did not make, because there were too many",
+        ShadowMetrics::dropped,
+    ),
+];
+
+impl Collector for Shadows {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let policies = self.0.binder.policies();
+        let shadows: Vec<&Shadow> = policies.shadows().collect();
+        if shadows.is_empty() {
+            return Ok(());
+        }
+        for (name, help, value) in COUNTERS {
+            let samples = shadows.iter().map(|it| ([it.kind(), &*it.name], value(&it.metrics)));
+            family(&mut encoder, name, help, MetricType::Counter, ["kind", "name"], samples)?;
+        }
+        let differences = shadows.iter().flat_map(|it| {
+            let count = |kind: DifferenceKind| it.metrics.differences(kind);
+            DifferenceKind::ALL.map(|kind| ([it.kind(), &*it.name, kind.name()], count(kind)))
+        });
+        let (name, help) =
+            ("shadow_differences", "Decisions of a shadow that differ from those made, by how");
+        family(&mut encoder, name, help, MetricType::Counter, ["kind", "name", "difference"], differences)?;
+        let released = shadows.iter().filter_map(|it| Some((it, it.metrics.released()?)));
+        let fates = released.flat_map(|(it, ReleasedFates { kept, later, due, offered })| {
+            let fates = [("kept", kept), ("later", later), ("due", due), ("offered", offered)];
+            fates.map(|(fate, count)| ([it.kind(), &*it.name, fate], count))
+        });
+        let (name, help) = ("shadow_released_volumes", "Released volumes, by what a shadow would have done");
+        family(&mut encoder, name, help, MetricType::Gauge, ["kind", "name", "fate"], fates)
+    }
+}

@@ -1,0 +1,125 @@
+//! Policies and engines that decide beside those in effect, on a real API server.
+
+use std::process::Command;
+
+use bindery_cluster::{Cluster, PolicyApi, condition, is_bound_to, poll, run};
+use serde_json::{Value, json};
+
+use super::policy_objects::{cluster_with_kinds, until_rejected};
+
+/// What a command of Bindery prints.
+fn bindery(cluster: &Cluster, arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bindery"));
+    command.args(arguments).env("KUBECONFIG", cluster.kubeconfig());
+    String::from_utf8(run(&mut command, "").stdout).unwrap()
+}
+
+/// Waits until the status of a shadow has a difference, and returns what it has shown.
+async fn until_different(policies: &PolicyApi, kind: &str, name: &str) -> Value {
+    let shown = poll(async || {
+        let object = policies.of(kind).get(name).await.unwrap();
+        let shown = object.data["status"]["shadow"].clone();
+        shown["latest"].is_array().then_some(shown)
+    });
+    shown.await.unwrap_or_else(|| panic!("{kind} {name} shows no difference"))
+}
+
+#[tokio::test]
+async fn a_policy_in_shadow_shows_what_it_changes_once_enforced() {
+    let (cluster, policies, mut replica) = cluster_with_kinds().await;
+    let at_most = |times: u32, mode: &str| json!({"module": "builtin:at-most-n-times", "settings": {"times": times}, "mode": mode});
+    policies.apply("MatchPolicy", "size", at_most(2, "shadow")).await;
+    let status = policies.until_ready("MatchPolicy", "size", "Loaded").await;
+    let effective = condition(&status, "Effective");
+    assert_eq!((&effective["status"], &effective["reason"]), (&json!("False"), &json!("Shadow")));
+    assert_eq!(status["shadow"]["compared"], 0);
+
+    cluster.create_available_volume("large", "9Gi").await;
+    cluster.create_claim("c", "1Gi").await;
+    cluster.until_claim("c", is_bound_to("large")).await;
+    let shown = until_different(&policies, "MatchPolicy", "size").await;
+    assert_eq!(shown["differences"]["binds-none"], 1, "{shown}");
+    let latest = &shown["latest"][0];
+    assert_eq!((&latest["object"], &latest["kind"]), (&json!("pvc default/c"), &json!("binds-none")));
+    assert_eq!(latest["active"]["answer"], "binds volume large");
+    let printed = bindery(&cluster, &["diff", "size"]);
+    assert!(printed.starts_with("MatchPolicy size: "), "{printed}");
+    let line = printed.lines().find(|line| line.contains("  binds-none  pvc default/c: ")).unwrap();
+    assert!(line.contains("binds volume large (its policies allow the volume); shadow: "), "{line}");
+    assert!(line.contains("policy size rejects volume large: "), "{line}");
+    let metric =
+        "bindery_shadow_differences_total{kind=\"MatchPolicy\",name=\"size\",difference=\"binds-none\"} 1";
+    replica.until_answer("/metrics", metric).await;
+
+    policies.apply("MatchPolicy", "size", at_most(2, "enforce")).await;
+    let status = policies.until_ready("MatchPolicy", "size", "Loaded").await;
+    assert_eq!(condition(&status, "Effective")["status"], "True");
+    assert!(status["shadow"].is_null(), "{status}");
+    assert_eq!(bindery(&cluster, &["diff"]), "No policy or engine is in mode shadow.\n");
+    cluster.create_available_volume("wide", "8Gi").await;
+    cluster.create_claim("d", "1Gi").await;
+    until_rejected(&cluster, "d", "; 1 of 1 volumes rejected: size 1").await;
+
+    // What another number would change now, before it is applied.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("size.json");
+    let document = json!({
+        "apiVersion": "policy.bindery.dev/v1alpha1",
+        "kind": "MatchPolicy",
+        "metadata": {"name": "size"},
+        "spec": at_most(8, "enforce"),
+    });
+    std::fs::write(&file, document.to_string()).unwrap();
+    let preview = bindery(&cluster, &["policy", "preview", file.to_str().unwrap()]);
+    assert!(preview.starts_with("pvc default/d: pending (policy size rejects wide: "), "{preview}");
+    assert!(preview.ends_with("; would change to: bound to wide\n"), "{preview}");
+
+    cluster.create_available_volume("fits", "2Gi").await;
+    cluster.until_claim("d", is_bound_to("fits")).await;
+    replica.terminate().await;
+}
+
+#[tokio::test]
+async fn a_shadow_that_cannot_be_loaded_holds_nothing_until_enforced() {
+    let (cluster, policies, mut replica) = cluster_with_kinds().await;
+    let spec = |mode: &str| json!({"module": "builtin:at-most-n-times", "settings": {"times": "many"}, "mode": mode});
+    policies.apply("MatchPolicy", "size", spec("shadow")).await;
+    let status = policies.until_ready("MatchPolicy", "size", "SettingsInvalid").await;
+    let message = condition(&status, "Ready")["message"].as_str().unwrap();
+    assert!(message.ends_with("; it decides nothing"), "{message}");
+    cluster.create_available_volume("v", "1Gi").await;
+    cluster.create_claim("c", "1Gi").await;
+    cluster.until_claim("c", is_bound_to("v")).await;
+
+    let good = json!({"module": "builtin:at-most-n-times", "settings": {"times": 2}, "mode": "shadow"});
+    policies.apply("MatchPolicy", "size", good).await;
+    policies.until_ready("MatchPolicy", "size", "Loaded").await;
+    // That it worked as a shadow does not let claims go without it.
+    policies.apply("MatchPolicy", "size", spec("enforce")).await;
+    let status = policies.until_ready("MatchPolicy", "size", "SettingsInvalid").await;
+    let message = condition(&status, "Ready")["message"].as_str().unwrap();
+    assert!(message.ends_with("; what it matches waits"), "{message}");
+    replica.terminate().await;
+}
+
+#[tokio::test]
+async fn an_engine_in_shadow_shows_another_volume_and_is_swapped_in() {
+    let (cluster, policies, mut replica) = cluster_with_kinds().await;
+    let module = std::env::var("BINDERY_EXAMPLE_ENGINE").expect("`cargo xtask test` builds the engine");
+    policies.apply("Engine", "worst-fit", json!({"module": module, "mode": "shadow"})).await;
+    policies.until_ready("Engine", "worst-fit", "Loaded").await;
+    for (name, size) in [("small", "1Gi"), ("medium", "5Gi"), ("large", "9Gi")] {
+        cluster.create_available_volume(name, size).await;
+    }
+    cluster.create_claim("c", "1Gi").await;
+    cluster.until_claim("c", is_bound_to("small")).await;
+    let shown = until_different(&policies, "Engine", "worst-fit").await;
+    let latest = shown["latest"].as_array().unwrap().iter().find(|it| it["kind"] == "other-volume").unwrap();
+    assert_eq!(latest["active"]["answer"], "binds volume small");
+    assert_eq!(latest["shadow"]["answer"], "binds volume large");
+    policies.apply("Engine", "worst-fit", json!({"module": module})).await;
+    policies.until_ready("Engine", "worst-fit", "Loaded").await;
+    cluster.create_claim("d", "1Gi").await;
+    cluster.until_claim("d", is_bound_to("large")).await;
+    replica.terminate().await;
+}

@@ -1,0 +1,176 @@
+//! Makes a decision again, as a shadow makes it.
+
+use std::sync::Arc;
+
+use bindery_core::{
+    Claim, Decision, DecisionLimits, Engine, EngineFault, Exchange, Stop, Subject, Volume, VolumeIndex,
+};
+use bindery_policy::{Difference, Filtered, FormerClaim, Reclaims, Rejections, Rounds, Surroundings, Waits};
+use bindery_store::{AsOf, LiveReads, Store};
+
+use super::compare::{Told, fault};
+use super::{Made, ShadowPart, Shadowing};
+use crate::Configuration;
+use crate::decider::{BinderEnvironment, recorded};
+use crate::operations::OperationMap;
+
+/// What shadows decide by, beside their engine and policies.
+pub(crate) struct ShadowDecider<T> {
+    pub(crate) store: Arc<Store>,
+    pub(crate) configuration: Arc<Configuration<T>>,
+    pub(crate) operations: Arc<OperationMap>,
+    pub(crate) limits: DecisionLimits,
+}
+
+/// The decision cannot be compared: what it asked is not known of the moment of the decision.
+pub(super) struct NotComparable;
+
+/// The end of a run of the shadow's engine.
+enum Run {
+    /// The shadow does not apply to the object.
+    NotConcerned,
+    NotComparable,
+    /// Policies have to be asked first.
+    Judge,
+    Decided(Decision, Vec<Exchange>, Option<Rejections>),
+    /// A policy gives no answer.
+    Waits(Waits),
+    Fault(EngineFault),
+}
+
+impl<T> ShadowDecider<T> {
+    /// How a shadow decides otherwise; `None` if it does not apply to the object, and `Some(Ok(None))` if it
+    /// decides the same.
+    pub(super) fn decide(
+        &self,
+        made: &Made,
+        shadowing: &Shadowing,
+    ) -> Option<Result<Option<Difference>, NotComparable>> {
+        let mut rounds = Rounds::default();
+        let told = loop {
+            match self.run(made, shadowing, &mut rounds) {
+                Run::NotConcerned => return None,
+                Run::NotComparable => return Some(Err(NotComparable)),
+                Run::Judge => {
+                    // No session is open, so matchers delay nothing but later shadows.
+                    if let Err(waits) = rounds.perform(&shadowing.policies.chain, &shadowing.policies.kept) {
+                        break Told::waits(&waits, &shadowing.shadow);
+                    }
+                }
+                Run::Decided(decision, exchanges, rejections) => {
+                    break Told::of(&made.request, &decision, &exchanges, rejections.as_ref());
+                }
+                Run::Waits(waits) => break Told::waits(&waits, &shadowing.shadow),
+                Run::Fault(fault) => break Told::Fault(fault.to_string()),
+            }
+        };
+        // What a policy that failed and was skipped would have said is not known.
+        if let Some(why) = fault(shadowing, &rounds) {
+            return Some(Ok(self.difference(made, shadowing, &Told::Fault(why))));
+        }
+        Some(Ok(self.difference(made, shadowing, &told)))
+    }
+
+    /// Runs the engine once, on the store as it was.
+    fn run(&self, made: &Made, shadowing: &Shadowing, rounds: &mut Rounds) -> Run {
+        let environment =
+            BinderEnvironment { configuration: &self.configuration, operations: &self.operations };
+        let live = LiveReads::default();
+        let mut session = self.store.session(&environment, &live, self.limits);
+        if let Subject::SyncClaim(claim) = &made.request.subject {
+            session = session.for_claim(claim.key.clone(), claim.uid.clone());
+        }
+        let Some(mut as_of) = AsOf::new(session, made.at, &made.exchanges, &made.counted) else {
+            return Run::NotComparable;
+        };
+        let engine = match &shadowing.shadow.part {
+            ShadowPart::Engine(engine) => engine,
+            ShadowPart::Match(_) | ShadowPart::Reclaim(_) => &made.engine,
+        };
+        let (answer, exchanges, rejections) = match &made.request.subject {
+            Subject::SyncClaim(claim) if !concerns_claim(made, shadowing, &as_of, claim) => {
+                return Run::NotConcerned;
+            }
+            Subject::SyncVolume(volume) if !concerns_volume(shadowing, &as_of, volume) => {
+                return Run::NotConcerned;
+            }
+            _ => told(&**engine, made, shadowing, &mut as_of, rounds),
+        };
+        match answer {
+            Err(EngineFault::Stopped(Stop::Judge)) => Run::Judge,
+            _ if !as_of.is_known() => Run::NotComparable,
+            Err(EngineFault::Stopped(Stop::LiveRead(_) | Stop::NotRecorded)) => Run::NotComparable,
+            Err(EngineFault::Stopped(Stop::Waits { policy, why })) => Run::Waits(Waits { policy, why }),
+            Err(fault) => Run::Fault(fault),
+            Ok(decision) => Run::Decided(decision, exchanges, rejections),
+        }
+    }
+}
+
+type Answer = (Result<Decision, EngineFault>, Vec<Exchange>, Option<Rejections>);
+
+/// Runs the engine with the policies of the shadow.
+fn told(
+    engine: &dyn Engine,
+    made: &Made,
+    shadowing: &Shadowing,
+    as_of: &mut AsOf<'_>,
+    rounds: &mut Rounds,
+) -> Answer {
+    let (request, chain) = (&made.request, &shadowing.policies.chain);
+    match &request.subject {
+        Subject::SyncClaim(claim) if !chain.is_empty() && gets_a_volume(as_of, claim) => {
+            match Filtered::new(as_of, claim, chain, &shadowing.policies.kept, rounds) {
+                Some(mut filtered) => {
+                    let (answer, exchanges) = recorded(engine, request, &mut filtered);
+                    (answer, exchanges, filtered.rejections())
+                }
+                None => {
+                    let (answer, exchanges) = recorded(engine, request, as_of);
+                    (answer, exchanges, None)
+                }
+            }
+        }
+        Subject::SyncVolume(volume) if !chain.reclaimers().is_empty() => {
+            let mut reclaims = Reclaims::new(as_of, volume, chain, request.now, rounds);
+            let (answer, exchanges) = recorded(engine, request, &mut reclaims);
+            (answer, exchanges, None)
+        }
+        _ => {
+            let (answer, exchanges) = recorded(engine, request, as_of);
+            (answer, exchanges, None)
+        }
+    }
+}
+
+/// Whether a shadow applies to a claim, or the policy that it replaces does.
+fn concerns_claim(made: &Made, shadowing: &Shadowing, as_of: &AsOf<'_>, claim: &Claim) -> bool {
+    let ShadowPart::Match(policy) = &shadowing.shadow.part else { return true };
+    let around = Surroundings {
+        namespace: as_of.namespace_labels(&claim.key.namespace),
+        class: as_of.class_of(claim.class_or_empty()),
+        siblings: &|spread| as_of.siblings(claim, spread),
+    };
+    let replaced = &shadowing.shadow.replaces;
+    let policies = [(&shadowing.policies.chain, &policy.name), (&made.policies.chain, replaced)];
+    // Where that is not known, the decision shows why.
+    gets_a_volume(as_of, claim)
+        && policies.iter().any(|(chain, name)| chain.applies(name, claim, &around).unwrap_or(true))
+}
+
+/// Whether a shadow may apply to a volume.
+fn concerns_volume(shadowing: &Shadowing, as_of: &AsOf<'_>, volume: &Volume) -> bool {
+    let ShadowPart::Reclaim(rule) = &shadowing.shadow.part else { return true };
+    let Some(claim_ref) = &volume.claim_ref else { return false };
+    let chain = &shadowing.policies.chain;
+    let claim = as_of.last_claim(claim_ref);
+    let (namespace, class) = (as_of.namespace_labels(&claim_ref.namespace), as_of.class_of(&volume.class));
+    let last = FormerClaim::of_volume(chain, volume, claim.as_deref(), &namespace, &class);
+    chain.may_reclaim(&rule.name, volume, last.as_ref())
+}
+
+/// As [`crate::decider::Policies`] has it, at the moment of the decision.
+fn gets_a_volume(as_of: &AsOf<'_>, claim: &Claim) -> bool {
+    let is_free = |name: &str| as_of.volume_then(name).is_some_and(|volume| volume.claim_ref.is_none());
+    !claim.annotations.bind_completed || claim.volume_name.as_deref().is_some_and(is_free)
+}

@@ -1,0 +1,282 @@
+//! Policies and engines that decide beside those in effect.
+
+use std::sync::{Arc, Barrier};
+
+use bindery_controller::{Binder, Configuration, Parts, Shadow, ShadowPart};
+use bindery_core::{
+    BindingMode, Claim, Cluster, Decision, Engine, EngineFault, ReclaimPolicy, Request, Volume,
+};
+use bindery_engine::DefaultEngine;
+use bindery_kit::{
+    AllowsAll, AtMostTwice, Blocking, ByLabel, Fails, Larger, SameZone, gib, keeps_labelled, policy,
+    reclaim_rule,
+};
+use bindery_policy::{
+    Chain, Difference, DifferenceKind, Matches, OnFailure, Policy, ReleasedFates, ShadowMetrics, Wish,
+};
+use bindery_store::Delivery;
+use tokio::task::{spawn_blocking, yield_now};
+
+use crate::double::{Double, Scripted, binder_of, claim, parts, volume};
+use crate::policies::{bound_to, in_zone, key, reserves_v, zoned};
+use crate::reclaiming::{DAY, after_a_day, bound, kept_for, sync};
+use crate::spreading::{fewest, sibling};
+
+fn shadow(name: &str, part: ShadowPart) -> Shadow {
+    Shadow { name: name.into(), replaces: name.into(), part, metrics: ShadowMetrics::default() }
+}
+
+fn matching(policy: Policy) -> Shadow {
+    shadow(&policy.name.clone(), ShadowPart::Match(policy))
+}
+
+fn binder(double: &Double, policies: Vec<Policy>, shadows: &[Shadow]) -> Arc<Binder<Double>> {
+    let (policies, shadows) = (Arc::new(Chain::new(policies)), shadows.to_vec());
+    let configuration = Configuration { policies, shadows, ..Configuration::default() };
+    binder_of(Parts { configuration, ..parts(double, DefaultEngine) })
+}
+
+/// Waits until the shadow has answered so many decisions, and returns how many it has compared and could not
+/// compare.
+async fn answered(shadow: &Shadow, count: u64) -> (u64, u64) {
+    loop {
+        let counts = (shadow.metrics.compared(), shadow.metrics.not_comparable());
+        if counts.0 + counts.1 >= count {
+            return counts;
+        }
+        yield_now().await;
+    }
+}
+
+fn latest(shadow: &Shadow) -> Difference {
+    shadow.metrics.latest().remove(0)
+}
+
+/// A cluster with a volume in each of two zones.
+fn two_zones() -> Double {
+    let double = Double::new();
+    for (name, size, zone) in [("b1", 1, "b"), ("a2", 2, "a")] {
+        double.add_volume(&in_zone(Volume { capacity: Some(gib(size)), ..volume(name) }, zone));
+    }
+    double
+}
+
+#[tokio::test]
+async fn a_shadow_sees_the_volume_that_the_decision_has_taken() {
+    let double = two_zones();
+    double.add_claim(&zoned("c"));
+    let zone = matching(policy("zone", SameZone));
+    let binder = binder(&double, vec![], std::slice::from_ref(&zone));
+    assert_eq!(binder.sync(&key("c")).await.result, Ok(()));
+    assert_eq!(bound_to(&binder, "c").as_deref(), Some("b1"));
+    assert_eq!(answered(&zone, 1).await, (1, 0));
+    let Difference { object, kind, active, shadow, .. } = latest(&zone);
+    assert_eq!((&*object, kind), ("pvc ns/c", DifferenceKind::OtherVolume));
+    assert_eq!((&*active.answer, &*active.reason), ("binds volume b1", "volume b1 comes before a2"));
+    let why = "policy zone rejects volume b1: its zone is b, not a";
+    assert_eq!((&*shadow.answer, &*shadow.reason), ("binds volume a2", why));
+}
+
+/// What a binder with a policy writes and says about three claims.
+async fn done(shadows: &[Shadow]) -> (Vec<&'static str>, Vec<String>) {
+    let double = two_zones();
+    double.add_claim(&zoned("c1"));
+    let binder = binder(&double, vec![policy("size", AtMostTwice::judging())], shadows);
+    for name in ["c2", "c3"] {
+        binder.intake().deliver(Delivery::applied(claim(name)));
+        double.add_claim(&claim(name));
+    }
+    for name in ["c1", "c2", "c3"] {
+        assert_eq!(binder.sync(&key(name)).await.result, Ok(()));
+    }
+    for shadow in shadows {
+        assert_eq!(answered(shadow, 3).await, (3, 0));
+    }
+    (double.write_names(), double.messages())
+}
+
+#[tokio::test]
+async fn a_shadow_changes_no_write_and_no_event() {
+    let without = done(&[]).await;
+    let (zone, fails) = (matching(policy("zone", SameZone)), matching(policy("fails", Fails)));
+    let engine = shadow("engine", ShadowPart::Engine(Arc::new(nothing())));
+    assert_eq!(done(&[zone, fails, engine.clone()]).await, without);
+    assert_eq!(engine.metrics.differences(DifferenceKind::BindsNone), 2);
+}
+
+#[tokio::test]
+async fn each_kind_of_difference_about_a_claim_is_seen() {
+    use DifferenceKind::{Binds, BindsNone, Fault, OtherReason, OtherVolume};
+    let rejects = || policy("zone", SameZone);
+    let larger = || policy("larger", Larger { zone: None });
+    let replacing = |policy: Policy| Shadow { replaces: "zone".into(), ..matching(policy) };
+    let skips = Policy { on_failure: OnFailure::Skip, ..policy("fails", Fails) };
+    for (volumes, active, shadow, expected) in [
+        (&["b1", "b2"][..], vec![], matching(larger()), Some(OtherVolume)),
+        (&["b1"], vec![rejects()], replacing(policy("all", AllowsAll)), Some(Binds)),
+        (&["b1"], vec![rejects()], matching(policy("all", AllowsAll)), None),
+        (&["b1"], vec![], matching(rejects()), Some(BindsNone)),
+        (&[], vec![], matching(rejects()), None),
+        (&["b1"], vec![rejects()], replacing(policy("other", SameZone)), Some(OtherReason)),
+        (&["b1"], vec![], matching(policy("fails", Fails)), Some(Fault)),
+        (&["b1"], vec![], matching(skips), Some(Fault)),
+        (&["b1"], vec![], matching(policy("all", AllowsAll)), None),
+    ] {
+        let double = Double::new();
+        for (size, name) in (1..).zip(volumes) {
+            double.add_volume(&in_zone(Volume { capacity: Some(gib(size)), ..volume(name) }, "b"));
+        }
+        double.add_claim(&zoned("c"));
+        let binder = binder(&double, active, std::slice::from_ref(&shadow));
+        _ = binder.sync(&key("c")).await;
+        assert_eq!(answered(&shadow, 1).await, (1, 0), "{expected:?}");
+        assert_eq!(shadow.metrics.latest().first().map(|latest| latest.kind), expected);
+    }
+}
+
+#[tokio::test]
+async fn that_a_shadow_has_a_volume_provisioned_is_seen() {
+    let double = Double::new();
+    double.add_volume(&in_zone(Volume { class: "fast".into(), ..volume("b1") }, "b"));
+    double.add_claim(&Claim { class: Some("fast".into()), ..zoned("c") });
+    let zone = matching(policy("zone", SameZone));
+    let binder = binder(&double, vec![], std::slice::from_ref(&zone));
+    let class = bindery_kit::class("fast", "disks.example.com", Some(BindingMode::Immediate));
+    binder.intake().deliver(Delivery::applied(class));
+    assert_eq!(binder.sync(&key("c")).await.result, Ok(()));
+    assert_eq!(answered(&zone, 1).await, (1, 0));
+    let Difference { kind, active, shadow, .. } = latest(&zone);
+    assert_eq!(kind, DifferenceKind::Provisions);
+    assert_eq!((&*active.answer, &*shadow.answer), ("binds volume b1", "provisions a volume"));
+    assert_eq!(&*shadow.reason, "policy zone rejects volume b1: its zone is b, not a");
+}
+
+/// An engine that does nothing.
+fn nothing() -> impl Engine {
+    Scripted(|_: &Request, _: &mut dyn Cluster| Ok(Decision::done()))
+}
+
+#[tokio::test]
+async fn an_engine_that_fails_or_decides_otherwise_is_seen() {
+    let traps =
+        Scripted(|_: &Request, _: &mut dyn Cluster| Err(EngineFault::Trapped("unreachable".to_owned())));
+    let panics = Scripted(|_: &Request, _: &mut dyn Cluster| panic!("a bug"));
+    let engines: [(Arc<dyn Engine>, Option<DifferenceKind>); 4] = [
+        (Arc::new(traps), Some(DifferenceKind::Fault)),
+        (Arc::new(nothing()), Some(DifferenceKind::BindsNone)),
+        (Arc::new(reserves_v()), None),
+        (Arc::new(panics), None),
+    ];
+    for (number, (engine, expected)) in engines.into_iter().enumerate() {
+        let double = Double::new();
+        double.add_volume(&volume("v"));
+        double.add_claim(&claim("c"));
+        let shadow = shadow("engine", ShadowPart::Engine(engine));
+        let binder = binder(&double, vec![], std::slice::from_ref(&shadow));
+        assert_eq!(binder.sync(&key("c")).await.result, Ok(()));
+        let compared = u64::from(number < 3);
+        assert_eq!(answered(&shadow, 1).await, (compared, 1 - compared));
+        assert_eq!(shadow.metrics.latest().first().map(|latest| latest.kind), expected);
+        assert_eq!(bound_to(&binder, "c").as_deref(), Some("v"));
+    }
+}
+
+#[tokio::test]
+async fn another_fate_of_a_volume_is_seen() {
+    let double = Double::new();
+    double.add_volume(&bound("v", "c"));
+    let rule = reclaim_rule("keep", keeps_labelled());
+    let keep = shadow("keep", ShadowPart::Reclaim(rule));
+    let always = ByLabel(|_| Ok(Wish::Keep));
+    let always = shadow("always", ShadowPart::Reclaim(reclaim_rule("always", always)));
+    let binder = binder(&double, vec![], &[keep.clone(), always.clone()]);
+    assert_eq!(sync(&binder, "v").await.result, Ok(()));
+    assert_eq!(answered(&always, 1).await, (1, 0));
+    assert_eq!(answered(&keep, 1).await, (1, 0));
+    let Difference { object, kind, active, shadow, .. } = latest(&always);
+    assert_eq!((&*object, kind), ("pv v", DifferenceKind::OtherFate));
+    assert_eq!((&*active.answer, &*shadow.answer), ("phase Released; deletes it", "keep it"));
+    // Nothing is set, noted or kept for a shadow.
+    assert_eq!(double.volume("v").policy, ReclaimPolicy::Delete);
+    assert!(!double.write_names().contains(&"set reclaim policy"), "{:?}", double.write_names());
+}
+
+#[tokio::test]
+async fn claims_that_a_shadow_does_not_match_are_not_compared() {
+    let double = two_zones();
+    double.add_claim(&zoned("c"));
+    double.add_claim(&Claim { class: Some("".into()), ..claim("d") });
+    let matches = Matches { classes: vec!["slow".into()], ..Matches::default() };
+    let slow = matching(Policy { matches, ..policy("slow", SameZone) });
+    let all = matching(policy("all", AllowsAll));
+    let binder = binder(&double, vec![], &[slow.clone(), all.clone()]);
+    for name in ["c", "d"] {
+        assert_eq!(binder.sync(&key(name)).await.result, Ok(()));
+    }
+    assert_eq!(answered(&all, 2).await, (2, 0));
+    assert_eq!((slow.metrics.compared(), slow.metrics.not_comparable()), (0, 0));
+}
+
+#[tokio::test]
+async fn what_comes_while_a_shadow_is_busy_is_dropped_or_not_comparable() {
+    let double = Double::new();
+    double.add_volume(&volume("v"));
+    double.add_claim(&claim("first"));
+    for number in 0..300 {
+        double.add_claim(&claim(&format!("c{number}")));
+    }
+    let barrier = Arc::new(Barrier::new(2));
+    let blocks = matching(policy("blocks", Blocking(Arc::clone(&barrier))));
+    let binder = binder(&double, vec![], std::slice::from_ref(&blocks));
+    assert_eq!(binder.sync(&key("first")).await.result, Ok(()));
+    let entered = spawn_blocking({
+        let barrier = Arc::clone(&barrier);
+        move || barrier.wait()
+    });
+    entered.await.unwrap();
+    // The shadow's thread waits in the matcher.
+    for number in 0..300 {
+        assert_eq!(binder.sync(&key(&format!("c{number}"))).await.result, Ok(()));
+    }
+    assert_eq!(blocks.metrics.dropped(), 300 - 256);
+    // What the decisions rest on is forgotten meanwhile.
+    binder.store().keep_history(false);
+    binder.intake().deliver(Delivery::applied(volume("w")));
+    binder.store().keep_history(true);
+    spawn_blocking(move || barrier.wait()).await.unwrap();
+    assert_eq!(answered(&blocks, 257).await, (0, 257));
+}
+
+#[tokio::test]
+async fn a_shadow_that_spreads_counts_as_it_was() {
+    let double = Double::new();
+    for (name, zone) in [("a1", "a"), ("a2", "a"), ("b3", "b")] {
+        double.add_volume(&in_zone(volume(name), zone));
+    }
+    for name in ["c1", "c2"] {
+        double.add_claim(&sibling(name));
+    }
+    let spread = matching(fewest(u32::MAX));
+    let binder = binder(&double, vec![], std::slice::from_ref(&spread));
+    for (number, name) in [(1, "c1"), (2, "c2")] {
+        assert_eq!(binder.sync(&key(name)).await.result, Ok(()));
+        // The volumes of the next one would count.
+        assert_eq!(answered(&spread, number).await, (number, 0));
+    }
+    assert_eq!(spread.metrics.differences(DifferenceKind::OtherVolume), 1);
+    assert_eq!(&*latest(&spread).shadow.answer, "binds volume b3");
+}
+
+#[tokio::test]
+async fn released_volumes_are_counted_by_what_would_have_become_of_them() {
+    let double = Double::new();
+    double.add_volume(&kept_for(DAY - 60));
+    double.add_volume(&Volume { name: "w".into(), uid: "uid-w".into(), ..kept_for(DAY) });
+    double.add_volume(&bound("used", "c"));
+    let later = shadow("later", ShadowPart::Reclaim(after_a_day()));
+    let binder = binder(&double, vec![], std::slice::from_ref(&later));
+    binder.count_released_for_shadows();
+    let fates = ReleasedFates { later: 1, due: 1, ..ReleasedFates::default() };
+    assert_eq!(later.metrics.released(), Some(fates));
+    assert_eq!(double.writes(), []);
+}
