@@ -1,6 +1,5 @@
 //! Policies and engines that are cluster objects: what each has loaded.
 
-
 mod hosts;
 mod load;
 mod rollback;
@@ -273,7 +272,8 @@ impl LoadedObject {
     pub(crate) fn may_be_retried(&self) -> bool {
         let may_be_there = [Cause::ModuleUnavailable, Cause::SignatureInvalid];
         self.fault.as_ref().is_some_and(|fault| {
-            fault.cause == Cause::Loading || may_be_there.contains(&fault.cause) && self.config_maps.is_empty()
+            fault.cause == Cause::Loading
+                || may_be_there.contains(&fault.cause) && self.config_maps.is_empty()
         })
     }
 

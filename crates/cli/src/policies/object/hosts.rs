@@ -6,8 +6,8 @@ use std::sync::Arc;
 use anyhow::Result;
 use bindery_host::{Host, Options, PolicyHost};
 
-use crate::compile::{ComponentKind, in_process};
 use super::super::registry::RegistryModules;
+use crate::compile::{ComponentKind, in_process};
 use crate::engine::CacheArgument;
 use crate::policy::module::{self, ShippedArgument};
 
