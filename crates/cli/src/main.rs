@@ -6,7 +6,7 @@
 //! - `policy` tests and inspects policies, for their authors;
 //! - `steer` lists the steered claims of a cluster that wait, and leaves them to upstream's binder;
 //! - `completion` prints a script that completes its commands in a shell;
-//! - `replay` decides the records of a journal again;
+//! - `journal` shows, exports and verifies the journal of `serve`, and `replay` decides its records again;
 //! - `playground` runs a cluster in this process, for stock kubectl;
 //! - `example` prints the manifests of the playground's examples.
 //!
@@ -21,6 +21,7 @@ mod engine;
 #[cfg(feature = "playground")]
 mod example;
 mod explain;
+mod journal;
 mod logging;
 mod manifest;
 mod objects;
@@ -67,6 +68,7 @@ enum Command {
     Plan(plan::Arguments),
     Policy(policy::Arguments),
     Steer(steer::Arguments),
+    Journal(journal::Arguments),
     Replay(replay::Arguments),
     Completion(completion::Arguments),
     #[cfg(feature = "playground")]
@@ -115,6 +117,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Policy(arguments) => policy::run(&arguments),
         Command::Steer(arguments) => steer::run(&arguments),
+        Command::Journal(arguments) => journal::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Completion(arguments) => completion::run(&arguments),
         #[cfg(feature = "playground")]

@@ -193,6 +193,26 @@ impl ReclaimerEvidence {
     }
 }
 
+impl MatcherEvidence {
+    /// What a volume must be, in words.
+    pub fn narrowing_in_words(&self) -> String {
+        self.policy.narrowing(&self.narrowing)
+    }
+
+    /// The names of the volumes that it has judged, each with the verdict in words.
+    pub fn verdicts_in_words(&self) -> impl Iterator<Item = (&Text, String)> {
+        let words = |verdict: &Verdict| self.policy.verdict(*verdict);
+        self.volumes.iter().zip(self.verdicts.iter().map(words))
+    }
+}
+
+impl ReclaimerEvidence {
+    /// The answer in words.
+    pub fn answer_in_words(&self) -> String {
+        self.policy.judged(self.judged)
+    }
+}
+
 /// The verdicts about the recorded rows.
 fn judge(
     matcher: &dyn Matcher,

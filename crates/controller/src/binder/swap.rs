@@ -6,13 +6,18 @@ use bindery_core::Engine;
 use bindery_policy::Chain;
 
 use super::Binder;
-use crate::Port;
+use crate::{Port, SwapRecord};
 
 impl<P: Port> Binder<P> {
     /// Replaces the engine from the next decision on, and returns the old one. The engine that began a
     /// decision finishes it.
     pub fn swap_engine(&self, engine: Arc<dyn Engine>) -> Arc<dyn Engine> {
-        self.decider.swap_engine(engine)
+        let to = Arc::clone(&engine);
+        let from = self.decider.swap_engine(engine);
+        if let Some(journal) = &self.journal {
+            journal.swapped(SwapRecord::Engine { from: from.digest(), to: to.digest() });
+        }
+        from
     }
 
     /// Replaces the policies and wakes every object. An engine that is deciding is told what the earlier ones
@@ -25,7 +30,11 @@ impl<P: Port> Binder<P> {
         self.intake.list_anew(kinds).await;
         self.intake.has_listed();
         self.store.keep_columns(Arc::clone(chain.columns()));
-        self.decider.policies.swap(chain);
+        let from = self.decider.policies.get();
+        self.decider.policies.swap(Arc::clone(&chain));
+        if let Some(journal) = &self.journal {
+            journal.swapped(SwapRecord::Policies { from: from.chain.digest(), to: chain.digest() });
+        }
         self.intake.queue_all();
     }
 }
