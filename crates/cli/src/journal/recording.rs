@@ -60,8 +60,8 @@ impl JournalArguments {
         let Self { journal_size, journal_age, journal_keep, .. } = self;
         if *journal_keep < 2 * journal_size {
             bail!(
-                "--journal-keep {journal_keep} is less than twice --journal-size {journal_size}: keep more, or \
-                 give a smaller size"
+                "--journal-keep {journal_keep} is less than twice --journal-size {journal_size}: keep more, \
+                 or give a smaller size"
             );
         }
         let rotation = Rotation {

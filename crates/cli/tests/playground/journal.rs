@@ -162,6 +162,16 @@ fn a_journal_is_replayed_without_its_policies_and_by_asking_them_again() {
     assert!(same.stdout.contains(" 0 different, 0 not asked for again, 0 not recorded\n"), "{same:?}");
     assert!(!same.stdout.contains("answers of policies: 0 the same"), "{same:?}");
 
+    let tested = |name: &str, module: &str| {
+        let module = format!("{shipped}/{module}.wasm");
+        home.bindery(&["policy", "test", &module, "--from", "journal", "--named", name])
+    };
+    let again = tested("tiers", "prefer");
+    assert_eq!(again.status, 0, "{again:?}");
+    assert!(again.stdout.ends_with(" answers the same, 0 different, 0 not asked for\n"), "{again:?}");
+    let none = tested("other", "prefer");
+    assert!(none.status == 2 && none.stderr.contains("has nothing of a policy \"other\""), "{none:?}");
+
     let changed = replay(41, "table");
     assert_eq!(changed.status, 1, "{changed:?}");
     let note = r#"policy tiers: the settings are {"scores":{"fast":41}}, and the recorded ones are "#;
