@@ -10,6 +10,14 @@ engine: {{ include "bindery.engine" . | quote }}
 # A subfolder, since other users may write into the volume's root.
 engine-cache: /var/cache/bindery/engines
 {{- end }}
+{{- with .Values.journal }}
+{{- if .enabled }}
+journal: /var/lib/bindery/journal
+journal-size: {{ .fileSize }}
+journal-age: {{ .fileHours }}
+journal-keep: {{ .keep }}
+{{- end }}
+{{- end }}
 {{- if include "bindery.documents" . | fromJson }}
 policy: /etc/bindery/policies
 {{- end }}

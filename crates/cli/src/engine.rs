@@ -43,22 +43,27 @@ impl EngineArguments {
     /// Loads the engine. A component is checked and compiled, unless the cache has it; `limits` hold for each
     /// of its decisions.
     pub(crate) fn load(&self, limits: Limits) -> Result<Arc<dyn Engine>> {
-        if self.is_native() {
+        self.load_other(&self.engine, limits)
+    }
+
+    /// As [`EngineArguments::load`], an engine that another argument names.
+    pub(crate) fn load_other(&self, engine: &Path, limits: Limits) -> Result<Arc<dyn Engine>> {
+        if engine == Path::new(NATIVE) {
             return Ok(Arc::new(DefaultEngine));
         }
         // Reading a pipe or a device may never end.
-        if self.engine.exists() && !self.engine.is_file() {
+        if engine.exists() && !engine.is_file() {
             bail!(
                 "--engine {} is not a regular file; name a component's file, or `native`",
-                self.engine.display()
+                engine.display()
             );
         }
         let host = Host::new(&Options { cache: self.cache().engine_cache.clone(), ..Options::default() })?;
-        let engine = host.load_file(&self.engine, limits).map_err(|error| match error {
+        let loaded = host.load_file(engine, limits).map_err(|error| match error {
             LoadError::Read { .. } => error.into(),
-            _ => anyhow!("{}: {error}", self.engine.display()),
+            _ => anyhow!("{}: {error}", engine.display()),
         })?;
-        Ok(Arc::new(engine))
+        Ok(Arc::new(loaded))
     }
 
     /// The folder of compiled components.

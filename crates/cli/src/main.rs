@@ -7,7 +7,7 @@
 //! - `diff` shows what the shadows of a cluster decide otherwise;
 //! - `steer` lists the steered claims of a cluster that wait, and leaves them to upstream's binder;
 //! - `completion` prints a script that completes its commands in a shell;
-//! - `replay` decides the records of a journal again;
+//! - `journal` shows, exports and verifies the journal of `serve`, and `replay` decides its records again;
 //! - `playground` runs a cluster in this process, for stock kubectl;
 //! - `example` prints the manifests of the playground's examples.
 //!
@@ -25,6 +25,7 @@ mod engine;
 #[cfg(feature = "playground")]
 mod example;
 mod explain;
+mod journal;
 mod logging;
 mod manifest;
 mod objects;
@@ -72,6 +73,7 @@ enum Command {
     Policy(policy::Arguments),
     Diff(diff::Arguments),
     Steer(steer::Arguments),
+    Journal(journal::Arguments),
     Replay(replay::Arguments),
     Completion(completion::Arguments),
     #[command(hide = true)]
@@ -123,6 +125,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Policy(arguments) => policy::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Steer(arguments) => steer::run(&arguments),
+        Command::Journal(arguments) => journal::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Completion(arguments) => completion::run(&arguments),
         Command::Compile(arguments) => compile::run(&arguments),

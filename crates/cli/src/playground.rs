@@ -5,7 +5,6 @@
 //! `--journal` names.
 
 mod cluster;
-mod journal;
 mod kubeconfig;
 
 use std::io::ErrorKind;
@@ -18,16 +17,18 @@ use bindery_host::Limits;
 use tokio::net::TcpListener;
 
 use self::cluster::Cluster;
-use self::journal::JournalFile;
 use self::kubeconfig::Kubeconfig;
 use crate::engine::EngineArguments;
 use crate::example::{self, Example};
+use crate::journal::recording::{JournalArguments, Recording};
 use crate::output;
 use crate::policies::{PolicyArguments, Purpose};
 use crate::stop::Stop;
 
 /// Default address.
 const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8180);
+/// The name of the replica in its journal.
+const REPLICA: &str = "playground";
 /// The example that the welcome names.
 const FIRST_EXAMPLE: &str = "static-binding";
 
@@ -49,10 +50,8 @@ pub(crate) struct Arguments {
     /// Create the objects of an example at the start; see `bindery example`. Repeat it for several.
     #[arg(long = "example", value_name = "NAME")]
     examples: Vec<String>,
-    /// Write every decision and its evidence to this new file, for `bindery replay`. Evidence is written
-    /// whole: 2,000 claims that come and go fill about 4 MB a second.
-    #[arg(long, value_name = "FILE")]
-    journal: Option<PathBuf>,
+    #[command(flatten)]
+    journal: JournalArguments,
     #[command(flatten)]
     engine: EngineArguments,
     #[command(flatten)]
@@ -79,8 +78,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         let volumes = tempfile::Builder::new().prefix("bindery-playground-").tempdir();
         let volumes = volumes.context("the temporary folder for volumes cannot be created")?;
         let kubeconfig = Kubeconfig::write(arguments.kubeconfig.as_deref(), address)?;
-        let journal = arguments.journal.as_deref().map(JournalFile::create).transpose()?;
-        let sink = journal.as_ref().map(JournalFile::sink);
+        let journal = arguments.journal.start(REPLICA, "own")?;
+        let sink = journal.as_ref().map(Recording::sink);
         let cluster = Cluster::start(listener, engine.clone(), policies, volumes.path(), sink).await?;
         let begin = async {
             cluster.create(&examples).await?;
@@ -96,7 +95,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             () = stop.signalled() => Ok(ExitCode::SUCCESS),
         };
         cluster.stop().await?;
-        journal.map_or(Ok(()), JournalFile::finish)?;
+        journal.map_or(Ok(()), Recording::finish)?;
         ended
     })
 }

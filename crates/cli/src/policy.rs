@@ -14,6 +14,7 @@ mod preview;
 mod pull;
 mod push;
 pub(crate) mod questions;
+mod recorded;
 pub(crate) mod registry;
 mod shown;
 mod sign;

@@ -1,24 +1,29 @@
 //! `bindery replay`: decides the records of a journal again, from their evidence alone, and asks the policies
 //! again.
 
+mod change;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::BufReader;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
-use bindery_host::Limits;
-use bindery_journal::{Reader, Record, Replayed, replay};
+use anyhow::Result;
+use bindery_core::Engine;
+use bindery_host::{FUEL_SCHEDULE, Limits};
+use bindery_journal::{Ending, Files, Record, Replayed, What, replay};
 use bindery_policy::{AskedAgain, Chain, PolicyDifference};
 use serde::Serialize;
 
+use self::change::change;
 use crate::engine::EngineArguments;
 use crate::output::{self, Format};
 use crate::policies::{PolicyArguments, Purpose};
 
 /// Decide the records of a journal again, and list the records that the engine decides differently.
+///
+/// A record is a decision; other entries of the journal are left out. The same engine must also use the same
+/// fuel, where fuel was counted the same way.
 ///
 /// No policy is needed: a record has the answers of the policies that the decision rests on. With `--policy`
 /// the policies are asked again too, with what they were shown then, and each answer that is another one is
@@ -31,11 +36,16 @@ use crate::policies::{PolicyArguments, Purpose};
 /// to find out later whether records were cut off.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// A journal, as `bindery playground --journal` writes it.
+    /// A folder or a file of a journal, as `bindery serve --journal` or `bindery playground --journal` writes
+    /// it.
     journal: PathBuf,
     /// Format of the result.
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
+    /// Decide with another engine, the file of a component or `native`, and report what it would have
+    /// changed. Differences are the answer then, so the exit status is 0.
+    #[arg(long, value_name = "native|FILE")]
+    with: Option<PathBuf>,
     #[command(flatten)]
     engine: EngineArguments,
     #[command(flatten)]
@@ -51,6 +61,14 @@ struct Report {
     different: usize,
     not_replayable: usize,
     not_decided: usize,
+    /// Number of records by how they are decided differently.
+    changes: BTreeMap<&'static str, usize>,
+    /// Records whose fuel was compared.
+    fuel_compared: usize,
+    /// Number of records by the digest of the engine that decided them.
+    engines: BTreeMap<String, usize>,
+    /// Records that gaps of the journal tell of.
+    missing: u64,
     /// The records that are not decided the same.
     decisions: Vec<Redecided>,
     /// Number of records that rest on policies, by the digest of the policies.
@@ -58,7 +76,9 @@ struct Report {
     /// What the loaded policies answer; `None` if none is loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     asked_again: Option<Answers>,
-    /// Digest of the last record.
+    /// Whether the journal ends inside a block: it is being written, or its writer was killed there.
+    torn: bool,
+    /// Digest of the last record or block.
     digest: String,
 }
 
@@ -106,35 +126,36 @@ struct Answered {
 
 /// Runs `bindery replay`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let engine = arguments.engine.load(Limits::default())?;
+    let engine = match &arguments.with {
+        Some(other) => arguments.engine.load_other(other, Limits::default())?,
+        None => arguments.engine.load(Limits::default())?,
+    };
     let chain = arguments.policies.load(arguments.engine.cache(), Purpose::Show)?;
-    let path = arguments.journal.display();
-    let file = File::open(&arguments.journal).with_context(|| format!("{path} cannot be read"))?;
     let mut report = Report::new(&chain);
-    let mut reader = Reader::open(BufReader::new(file)).with_context(|| path.to_string())?;
+    let mut files = Files::open(&arguments.journal)?;
     let mut broken = None;
-    for record in reader.by_ref() {
-        match record {
-            Ok(record) => {
-                let text = report.add(&record, &replay(&record, &*engine), &chain);
+    while let Some(entry) = files.next() {
+        match entry.map(|entry| entry.what) {
+            Ok(What::Decision(record)) => {
+                let counts_alike = files.header().is_some_and(|header| header.fuel_schedule == FUEL_SCHEDULE);
+                let text = report.add(&record, &*engine, counts_alike, &chain);
                 if matches!(arguments.output, Format::Table) {
                     output::print(&text)?;
                     report.forget_differences();
                 }
             }
-            Err(error) => {
-                broken = Some(error);
-                break;
-            }
+            Ok(What::Gap(gap)) => report.missing += gap.lost,
+            Ok(What::Write(_) | What::Swap(_) | What::End | What::Unknown(_)) => {}
+            // The complete records of the files after it are replayed all the same.
+            Err(error) => _ = broken.get_or_insert(error),
         }
     }
-    report.digest = reader.digest();
+    (report.digest, report.torn) = (files.digest().to_string(), files.ending() == Ending::Torn);
     arguments.output.print(&report, |out| out.write_all(report.summary().as_bytes()))?;
-    // The complete records were replayed all the same.
     if let Some(error) = broken {
-        return Err(error).with_context(|| path.to_string());
+        return Err(error.into());
     }
-    Ok(if report.is_same() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.is_same() || arguments.with.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 impl Report {
@@ -144,11 +165,17 @@ impl Report {
         Self { asked_again, ..Self::default() }
     }
 
-    /// Counts a record; returns the lines to print.
-    fn add(&mut self, record: &Record, replayed: &Replayed, chain: &Chain) -> String {
+    /// Decides a record again and counts it; returns the lines to print. `counts_alike` says whether its fuel
+    /// was counted as this program counts.
+    fn add(&mut self, record: &Record, engine: &dyn Engine, counts_alike: bool, chain: &Chain) -> String {
         self.records += 1;
+        *self.engines.entry(record.evidence.engine.clone()).or_default() += 1;
+        let (replayed, now) = replay(record, engine);
+        let is_comparable = counts_alike && record.evidence.engine == engine.digest();
+        let fuel = record.fuel.zip(now).filter(|_| is_comparable);
+        self.fuel_compared += usize::from(fuel.is_some());
         let mut text = String::new();
-        match Redecided::new(self.records, record, replayed) {
+        match Redecided::new(self.records, record, &replayed, fuel) {
             None => self.same += 1,
             Some(redecided) => {
                 *match replayed {
@@ -156,6 +183,9 @@ impl Report {
                     Replayed::NotReplayable => &mut self.not_replayable,
                     Replayed::Faulted(_) => &mut self.not_decided,
                 } += 1;
+                if let Replayed::Different(now) = &replayed {
+                    *self.changes.entry(change(&record.evidence.decision, now)).or_default() += 1;
+                }
                 text += &redecided.line();
                 self.decisions.push(redecided);
             }
@@ -194,6 +224,18 @@ impl Report {
             );
         }
         let Self { records, same, different, not_replayable, not_decided, digest, .. } = self;
+        for (change, records) in &self.changes {
+            _ = writeln!(text, "{records} records: the engine {change}");
+        }
+        if self.missing > 0 {
+            _ = writeln!(text, "{} records were lost before they could be written", self.missing);
+        }
+        if self.torn {
+            text += "the journal ends inside a block: it is being written, or its writer was killed there\n";
+        }
+        if self.fuel_compared > 0 {
+            _ = writeln!(text, "the fuel of {} records was compared", self.fuel_compared);
+        }
         _ = writeln!(
             text,
             "{records} records: {same} the same, {different} different, {not_replayable} not replayable, \
@@ -205,10 +247,21 @@ impl Report {
 }
 
 impl Redecided {
-    /// What the replay of a record shows; `None` if it is decided the same.
-    fn new(record: usize, Record { evidence, .. }: &Record, replayed: &Replayed) -> Option<Self> {
+    /// What the replay of a record shows; `None` if it is decided the same. `fuel` is that of then and now,
+    /// where it can be compared.
+    fn new(
+        record: usize,
+        Record { evidence, .. }: &Record,
+        replayed: &Replayed,
+        fuel: Option<(u64, u64)>,
+    ) -> Option<Self> {
         let (what, decisions) = match replayed {
-            Replayed::Same => return None,
+            Replayed::Same => match fuel {
+                Some((then, now)) if then != now => {
+                    (format!("decided the same, with {now} units of fuel instead of {then}"), None)
+                }
+                _ => return None,
+            },
             Replayed::NotReplayable => ("asks a question without a recorded answer".to_owned(), None),
             Replayed::Faulted(fault) => (format!("not decided: {fault}"), None),
             Replayed::Different(decision) => {

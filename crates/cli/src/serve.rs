@@ -11,6 +11,7 @@ mod eligibility;
 mod files;
 mod foreign_writer;
 mod health;
+mod journal;
 mod leader;
 mod metrics;
 mod mode;
@@ -47,6 +48,7 @@ use self::clock::ClockWatch;
 use self::components::Components;
 use self::eligibility::Eligibility;
 use self::health::{ReplicaHealth, Startup};
+use self::journal::{JournalCounts, report_losses};
 use self::leader::{Leadership, LeaseArguments};
 use self::mode::ModeArgument;
 use self::policy_objects::{CatchUp, ConfiguredObjects, PolicyObjectsArgument, Readiness};
@@ -55,6 +57,7 @@ use self::start::Started;
 use self::tasks::Tasks;
 use self::webhook::{WebhookArguments, WebhookStatistics};
 use crate::engine::EngineArguments;
+use crate::journal::recording::{JournalArguments, Recording};
 use crate::policies::PolicyArguments;
 use crate::stop::Stop;
 use crate::{logging, settings};
@@ -105,6 +108,8 @@ pub(crate) struct Arguments {
     /// The collector of traces, by OTLP over HTTP: http://HOST:PORT. Off by default.
     #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_parser = logging::endpoint)]
     otlp_endpoint: Option<Uri>,
+    #[command(flatten)]
+    journal: JournalArguments,
     #[command(flatten)]
     recycler: RecyclerArguments,
     #[command(flatten)]
@@ -193,7 +198,9 @@ async fn run_replica(
     let Process { mut stop, startup, shutdown, mut tasks, statistics } = process;
     let refresh = Duration::from_secs(arguments.event_refresh);
     let (events, event_worker) = Events::with_refresh(client.clone(), refresh);
-    let replica = Replica::new(arguments, client, events, components)?;
+    let identity = arguments.lease.settings().identity;
+    let recording = arguments.journal.start(&identity, arguments.mode.name())?;
+    let replica = Replica::new(arguments, client, events, components, recording.as_ref())?;
     let admission_metrics = AdmissionMetrics::default();
     let readiness = objects.as_ref().map(ConfiguredObjects::readiness).unwrap_or_default();
     startup.finish(replica.health_router(readiness, &admission_metrics, &statistics));
@@ -218,6 +225,11 @@ async fn run_replica(
         tasks.start("the loader of policies", objects.run(binder, leads))
     });
     let events = replica.events.clone();
+    let losses = recording.as_ref().filter(|_| arguments.mode != ModeArgument::Observe).map(|recording| {
+        let mark = arguments.lease.mark(&replica.client);
+        let report = report_losses(recording.appender(), mark, identity, system_clock());
+        tasks.start("the reporter of the journal", report)
+    });
     let binder = tasks.start("the binder", replica.bind(&arguments.lease, catch_up, shutdown.clone()));
     let failed = until_ended(&mut stop, &mut tasks).await;
 
@@ -231,8 +243,11 @@ async fn run_replica(
     flush(&events).await;
     event_worker.abort();
     clock.abort();
-    if let Some(objects) = objects {
-        objects.abort();
+    for task in [objects, losses].into_iter().flatten() {
+        task.abort();
+    }
+    if let Some(recording) = recording {
+        end_journal(recording).await;
     }
     Ok(failed)
 }
@@ -248,6 +263,15 @@ async fn until_ended(stop: &mut Stop, tasks: &mut Tasks) -> Option<&'static str>
             tracing::error!("{task} has ended by itself, and this replica ends with it");
             Some(task)
         }
+    }
+}
+
+/// Writes the last records of the journal.
+async fn end_journal(recording: Recording) {
+    match tokio::task::spawn_blocking(|| recording.finish()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::error!("{error:#}"),
+        Err(error) => tracing::error!(%error, "the end of the journal has failed"),
     }
 }
 
@@ -268,11 +292,19 @@ struct Replica {
     /// `None` in mode observe, which needs no Lease.
     eligibility: Option<Arc<Eligibility>>,
     clock: ClockWatch,
+    journal: JournalCounts,
 }
 
 impl Replica {
-    fn new(arguments: &Arguments, client: ApiClient, events: Events, components: Components) -> Result<Self> {
-        let binder = Arc::new(binder(arguments, &client, &events, components)?);
+    fn new(
+        arguments: &Arguments,
+        client: ApiClient,
+        events: Events,
+        components: Components,
+        recording: Option<&Recording>,
+    ) -> Result<Self> {
+        let binder = Arc::new(binder(arguments, &client, &events, components, recording)?);
+        let journal = JournalCounts(recording.map(Recording::appender));
         if arguments.mode == ModeArgument::Observe {
             // Before the watches start, so that no object is missed.
             binder.observe();
@@ -287,7 +319,7 @@ impl Replica {
             Arc::new(Eligibility::new(client.clone(), store, intake, rights))
         });
         let (leads, clock) = (Arc::default(), ClockWatch::default());
-        Ok(Self { client, binder, events, leads, eligibility, clock })
+        Ok(Self { client, binder, events, leads, eligibility, clock, journal })
     }
 
     /// Answers `/livez`, `/readyz` and `/metrics`.
@@ -304,7 +336,7 @@ impl Replica {
             eligibility: self.eligibility.clone(),
             objects,
         };
-        let mut registry = metrics::registry(&health, admission, webhook, &self.clock);
+        let mut registry = metrics::registry(&health, admission, webhook, &self.clock, &self.journal);
         self.client.register(&mut registry);
         router(health, registry)
     }
@@ -360,6 +392,7 @@ fn binder(
     client: &ApiClient,
     events: &Events,
     Components { engine, policies, shadows }: Components,
+    recording: Option<&Recording>,
 ) -> Result<Binder<ApiPort>> {
     let recycler = |settings| arguments.recycler.recycler(client, events, settings);
     let host_path =
@@ -386,7 +419,7 @@ fn binder(
             watches_namespaces: arguments.policy_objects.policy_objects,
             ..settings
         },
-        journal: None,
+        journal: recording.map(Recording::sink),
     });
     binder.port().declare(binder.intake().declared());
     Ok(binder)

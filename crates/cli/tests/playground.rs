@@ -338,7 +338,7 @@ fn unusable_arguments_are_refused_in_one_sentence() {
         ),
         (
             [&free[..], &["--journal", "mine"]].concat(),
-            "the journal mine exists already: remove it, or name a new file".to_owned(),
+            "--journal mine cannot be written; name a folder that can: ".to_owned(),
         ),
     ] {
         let ended = home.bindery(&[&["playground"], &arguments[..]].concat());

@@ -214,6 +214,7 @@ impl<P: Port> Binder<P> {
             write_health: WriteHealth::default(),
             conflicts: Conflicts::default(),
             note_times: NoteTimes::default(),
+            journal: journal.clone(),
         };
         let recycle_permits = Semaphore::new(settings.recycles_max);
         let (observation, shadows) = (Observation::default(), Shadows::default());

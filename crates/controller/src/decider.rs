@@ -62,6 +62,8 @@ pub enum Reads {
 pub(crate) struct EngineRun {
     /// Its questions and answers. A review of cached objects needs none.
     pub(crate) exchanges: Vec<Exchange>,
+    /// Units of fuel that it used; `None` where none are counted.
+    pub(crate) fuel: Option<u64>,
     /// The policies that were asked.
     pub(crate) policies: Arc<Policies>,
     /// The store that its first run saw: a change since may concern it.
@@ -150,7 +152,7 @@ impl<P: Port> Decider<P> {
         }
         let (mut rejections, mut unscored, mut rests) = (None, None, Rests::default());
         let (mut basis, mut required) = (None, None);
-        let (answer, exchanges) = match policed {
+        let EngineAnswer { answer, exchanges, fuel } = match policed {
             (None, None) => told(engine, request, reads, &mut session),
             (None, Some(volume)) => {
                 let chain = &policies.chain;
@@ -165,7 +167,7 @@ impl<P: Port> Decider<P> {
                     Some(mut filtered) => {
                         let answer = told(engine, request, reads, &mut filtered);
                         (rejections, unscored) = (filtered.rejections(), filtered.unscored());
-                        basis = (self.records && answer.0.is_ok()).then(|| filtered.basis());
+                        basis = (self.records && answer.answer.is_ok()).then(|| filtered.basis());
                         required = filtered.required().map(Arc::new);
                         rests = filtered.into_rests();
                         answer
@@ -179,6 +181,7 @@ impl<P: Port> Decider<P> {
         let policies = Arc::clone(policies);
         let run = EngineRun {
             exchanges,
+            fuel,
             policies,
             since,
             at,
@@ -351,29 +354,29 @@ fn is_review(request: &Request) -> bool {
     matches!(request.subject, Subject::ReviewClaim { .. } | Subject::ReviewVolume { .. })
 }
 
+/// What an engine has decided, with the evidence.
+pub(crate) struct EngineAnswer {
+    pub(crate) answer: Result<Decision, EngineFault>,
+    pub(crate) exchanges: Vec<Exchange>,
+    fuel: Option<u64>,
+}
+
 /// Runs an engine on a cluster, with the evidence that its kind of request needs.
-fn told(
-    engine: &dyn Engine,
-    request: &Request,
-    reads: Reads,
-    cluster: &mut dyn Cluster,
-) -> (Result<Decision, EngineFault>, Vec<Exchange>) {
+fn told(engine: &dyn Engine, request: &Request, reads: Reads, cluster: &mut dyn Cluster) -> EngineAnswer {
     match reads {
-        Reads::Cached if is_review(request) => (engine.decide(request, cluster), Vec::new()),
+        Reads::Cached if is_review(request) => {
+            EngineAnswer { answer: engine.decide(request, cluster), exchanges: Vec::new(), fuel: None }
+        }
         Reads::Cached => recorded(engine, request, cluster),
         Reads::Live => recorded(engine, request, &mut LiveObjects::new(cluster)),
     }
 }
 
 /// Runs an engine, and records its questions and the answers.
-pub(crate) fn recorded(
-    engine: &dyn Engine,
-    request: &Request,
-    cluster: &mut dyn Cluster,
-) -> (Result<Decision, EngineFault>, Vec<Exchange>) {
+pub(crate) fn recorded(engine: &dyn Engine, request: &Request, cluster: &mut dyn Cluster) -> EngineAnswer {
     let mut recorder = Recorder::new(cluster);
-    let answer = engine.decide(request, &mut recorder);
-    (answer, recorder.into_exchanges())
+    let (answer, fuel) = engine.decide_with_fuel(request, &mut recorder);
+    EngineAnswer { answer, exchanges: recorder.into_exchanges(), fuel }
 }
 
 /// The volume that a decision binds its claim to.

@@ -26,8 +26,8 @@ use crate::intake::Intake;
 use crate::operations::{NotStarted, OperationMap};
 use crate::write::{Target, edited_finalizers, targets_mut};
 use crate::{
-    Configuration, Key, Metrics, Note, PendingOperation, Port, SyncError, Write, WriteError, WriteHealth,
-    Written,
+    Configuration, Journal, Key, Metrics, Note, PendingOperation, Port, SyncError, Write, WriteError,
+    WriteHealth, WriteRecord, Written,
 };
 
 /// Delay until an object is decided again after a failed write that its decision tolerates: the period of
@@ -80,6 +80,7 @@ pub(crate) struct Executor<P: Port> {
     pub(crate) write_health: WriteHealth,
     pub(crate) conflicts: Conflicts,
     pub(crate) note_times: NoteTimes,
+    pub(crate) journal: Option<Arc<dyn Journal>>,
 }
 
 impl<P: Port> Executor<P> {
@@ -186,6 +187,12 @@ impl<P: Port> Executor<P> {
         let sent = self.intake.freshness().sent(target.kind());
         let result = request.instrument(span).await;
         self.write_health.tried(&object, result.as_ref().err());
+        if let Some(journal) = &self.journal {
+            let result = result.as_ref().map(Written::version).map_err(ToString::to_string);
+            let (uid, version, kind) = (uid.as_deref(), target.version(), target.kind());
+            let version = version.as_ref();
+            journal.wrote(WriteRecord { write: name, kind, object: &object, uid, version, result });
+        }
         match result {
             Ok(written) => {
                 self.metrics.writes.inc();

@@ -1,21 +1,35 @@
-//! Records decisions.
+//! Records decisions, writes and swaps.
 
-use bindery_core::Evidence;
+use bindery_core::{Evidence, Version};
 use bindery_policy::PolicyEvidence;
+use bindery_store::Kind;
 
 use crate::Key;
 
-/// A sink of decisions. Called on the decision's own task, so it must not block.
+/// A sink of decisions and what follows from them. Called on the decision's own task, so it must not block.
 pub trait Journal: Send + Sync {
-    /// A decision was made, and the guard has checked it. `policies` is what policies have said; `None` if
-    /// none applies.
-    fn decided(
-        &self,
-        key: &Key,
-        evidence: Evidence,
-        policies: Option<PolicyEvidence>,
-        outcome: DecisionOutcome,
-    );
+    /// A decision was made, and the guard has checked it.
+    fn decided(&self, key: &Key, decided: DecidedRecord);
+
+    /// A write was answered, or was given up.
+    fn wrote(&self, _wrote: WriteRecord<'_>) {}
+
+    /// The engine or the policies were replaced.
+    fn swapped(&self, _swapped: SwapRecord<'_>) {}
+}
+
+/// A decision with what it rests on.
+pub struct DecidedRecord {
+    /// The request, the engine's questions with the answers, and the decision.
+    pub evidence: Evidence,
+    /// [`bindery_policy::Chain::digest`] of the policies in force.
+    pub chain: String,
+    /// What policies have said; `None` if none applies.
+    pub policies: Option<PolicyEvidence>,
+    /// Units of fuel that the engine used; `None` where none are counted.
+    pub fuel: Option<u64>,
+    /// What the guard said.
+    pub outcome: DecisionOutcome,
 }
 
 /// Whether a decision was carried out.
@@ -29,4 +43,38 @@ pub enum DecisionOutcome {
     Unproven(String),
     /// The cluster had changed meanwhile; the object was decided again.
     Stale(String),
+}
+
+/// The answer to a write.
+pub struct WriteRecord<'a> {
+    /// The write in words.
+    pub write: &'static str,
+    /// Whether a claim or a volume was written.
+    pub kind: Kind,
+    /// Name of a volume, or `namespace/name` of a claim.
+    pub object: &'a str,
+    /// UID of the object; `None` for a creation.
+    pub uid: Option<&'a str>,
+    /// The version that the API server had to find; `None` for a creation.
+    pub version: Option<&'a Version>,
+    /// The version of the object afterwards (`None` after a deletion), or why the write failed.
+    pub result: Result<Option<&'a Version>, String>,
+}
+
+/// What replaced what, each by its digest.
+pub enum SwapRecord<'a> {
+    /// Another engine.
+    Engine {
+        /// The one before.
+        from: &'a str,
+        /// The one that decides from now on.
+        to: &'a str,
+    },
+    /// Other policies.
+    Policies {
+        /// Those before.
+        from: &'a str,
+        /// Those that are asked from now on.
+        to: &'a str,
+    },
 }

@@ -311,6 +311,15 @@ pub trait Engine: Send + Sync {
     /// There is no decision and so no write: a question stopped the call, or the engine failed.
     fn decide(&self, request: &Request, cluster: &mut dyn Cluster) -> Result<Decision, EngineFault>;
 
+    /// As [`Engine::decide`], with the units of fuel that the call used; `None` where none are counted.
+    fn decide_with_fuel(
+        &self,
+        request: &Request,
+        cluster: &mut dyn Cluster,
+    ) -> (Result<Decision, EngineFault>, Option<u64>) {
+        (self.decide(request, cluster), None)
+    }
+
     /// Names the engine in evidence: the SHA-256 of a component, or the version of a native engine.
     fn digest(&self) -> &str;
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Quantity, SelectorOperator, Spread, Text, Volume};
 
@@ -71,9 +71,9 @@ impl fmt::Display for VolumeFact {
     }
 }
 
-/// The values of declared facts that no other field of an object holds. An absent fact has no entry.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+/// The values of declared facts that no other field of an object holds. An absent fact has no entry. In JSON
+/// they are pairs, because only texts can be keys there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::box_collection, reason = "most objects have no facts, and an empty map takes three words")]
 pub struct Facts<K: Ord>(Option<Box<BTreeMap<K, Text>>>);
 
@@ -101,6 +101,28 @@ impl<K: Ord> Facts<K> {
     /// Whether no declared fact has a value.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
+    }
+}
+
+impl<K: Ord + Serialize> Serialize for Facts<K> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            let pairs: Option<Vec<_>> = self.0.as_ref().map(|facts| facts.iter().collect());
+            pairs.serialize(serializer)
+        } else {
+            self.0.serialize(serializer)
+        }
+    }
+}
+
+impl<'de, K: Ord + Deserialize<'de>> Deserialize<'de> for Facts<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() {
+            let pairs = Option::<Vec<(K, Text)>>::deserialize(deserializer)?;
+            Ok(pairs.into_iter().flatten().collect())
+        } else {
+            Option::deserialize(deserializer).map(Self)
+        }
     }
 }
 

@@ -113,6 +113,15 @@ impl Engine for ComponentEngine {
         self.decide_with_stats(request, cluster).0
     }
 
+    fn decide_with_fuel(
+        &self,
+        request: &Request,
+        cluster: &mut dyn Cluster,
+    ) -> (Result<Decision, EngineFault>, Option<u64>) {
+        let (decision, stats) = self.decide_with_stats(request, cluster);
+        (decision, Some(stats.fuel))
+    }
+
     fn digest(&self) -> &str {
         &self.digest
     }

@@ -17,14 +17,17 @@ pub enum Replayed {
     Faulted(EngineFault),
 }
 
-/// Decides the request of `record` again, from its evidence alone.
-pub fn replay(record: &Record, engine: &dyn Engine) -> Replayed {
+/// Decides the request of `record` again, from its evidence alone. Returns the units of fuel too, if the
+/// engine counts them.
+pub fn replay(record: &Record, engine: &dyn Engine) -> (Replayed, Option<u64>) {
     let evidence = &record.evidence;
     let mut replayer = Replayer::new(&evidence.exchanges);
-    match engine.decide(&evidence.request, &mut replayer) {
+    let (decided, fuel) = engine.decide_with_fuel(&evidence.request, &mut replayer);
+    let replayed = match decided {
         Ok(decision) if decision == evidence.decision => Replayed::Same,
         Ok(decision) => Replayed::Different(Box::new(decision)),
         Err(EngineFault::Stopped(Stop::NotRecorded)) => Replayed::NotReplayable,
         Err(fault) => Replayed::Faulted(fault),
-    }
+    };
+    (replayed, fuel)
 }

@@ -95,17 +95,25 @@ impl ObservedEngine {
 
 impl Engine for ObservedEngine {
     fn decide(&self, request: &Request, cluster: &mut dyn Cluster) -> Result<Decision, EngineFault> {
-        let decided = self.engine.decide(request, cluster);
+        self.decide_with_fuel(request, cluster).0
+    }
+
+    fn decide_with_fuel(
+        &self,
+        request: &Request,
+        cluster: &mut dyn Cluster,
+    ) -> (Result<Decision, EngineFault>, Option<u64>) {
+        let (decided, fuel) = self.engine.decide_with_fuel(request, cluster);
         let has_failed = match &decided {
-            Ok(_) => false,
-            Err(EngineFault::Trapped(_) | EngineFault::Exhausted(_) | EngineFault::BadAnswer(_)) => true,
+            Ok(_) => Some(false),
+            Err(EngineFault::Trapped(_) | EngineFault::Exhausted(_) | EngineFault::BadAnswer(_)) => Some(true),
             // The call is made again, or the machine failed.
-            Err(EngineFault::Stopped(_) | EngineFault::Unavailable(_)) => return decided,
+            Err(EngineFault::Stopped(_) | EngineFault::Unavailable(_)) => None,
         };
-        if let Some(namespace) = request.subject.synced_namespace() {
+        if let Some((has_failed, namespace)) = has_failed.zip(request.subject.synced_namespace()) {
             self.probation.record(&namespace, has_failed);
         }
-        decided
+        (decided, fuel)
     }
 
     fn digest(&self) -> &str {

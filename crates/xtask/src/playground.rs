@@ -8,7 +8,7 @@ use crate::{components, process, workspace};
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Passed on to `bindery playground`: `[--example NAME] [--address ADDRESS] [--kubeconfig PATH]
-    /// [--journal FILE]` and more. With `--engine FILE` here, or `BINDERY_ENGINE` set, the component is not
+    /// [--journal FOLDER]` and more. With `--engine FILE` here, or `BINDERY_ENGINE` set, the component is not
     /// built.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,

@@ -8,11 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bindery_controller::{
-    DecisionOutcome, Intake, Journal, Key, Note, Port, Purpose, Write, WriteError, Written,
+    DecidedRecord, Intake, Journal, Key, Note, Port, Purpose, Write, WriteError, Written,
 };
 use bindery_core::steer::SteerWrite;
-use bindery_core::{Action, Claim, ClaimKey, Evidence, Lookup, Regarding, Subject, Text, Timestamp, Volume};
-use bindery_policy::PolicyEvidence;
+use bindery_core::{Action, Claim, ClaimKey, Lookup, Regarding, Subject, Text, Timestamp, Volume};
 use bindery_store::{Delivery, Kind, Object};
 use tokio::sync::{Notify, Semaphore, mpsc};
 
@@ -353,8 +352,8 @@ impl<X: Send + 'static> Port for InMemoryApi<X> {
 }
 
 impl<X: Send + 'static> Journal for InMemoryApi<X> {
-    fn decided(&self, _: &Key, evidence: Evidence, _: Option<PolicyEvidence>, _: DecisionOutcome) {
-        self.note(match evidence.request.subject {
+    fn decided(&self, _: &Key, decided: DecidedRecord) {
+        self.note(match decided.evidence.request.subject {
             Subject::SyncClaim(_) => "claim decided",
             Subject::SyncVolume(_) => "volume decided",
             _ => "step decided",

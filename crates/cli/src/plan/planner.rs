@@ -5,15 +5,13 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
 use bindery_controller::{
-    Binder, Configuration, DecisionOutcome, Journal, Key, OperationError, Parts, PendingOperation, Plugin,
-    Settings, SyncError, Synced,
+    Binder, Configuration, DecidedRecord, DecisionOutcome, Journal, Key, OperationError, Parts,
+    PendingOperation, Plugin, Settings, SyncError, Synced,
 };
-use bindery_core::{
-    Claim, ClaimKey, Decision, Engine, Evidence, Lookup, OperationKind, Source, Text, VolumePhase,
-};
+use bindery_core::{Claim, ClaimKey, Decision, Engine, Lookup, OperationKind, Source, Text, VolumePhase};
 use bindery_kube::plugins::{HostPath, Nfs};
 use bindery_kube::{ApiPort, Events, Template, decode, system_clock};
-use bindery_policy::{Chain, PolicyEvidence, Said, Unscored};
+use bindery_policy::{Chain, Said, Unscored};
 use bindery_sim::{Clock, RequestLog, Sim, SimOptions};
 use bindery_store::{Delivery, Kind as Watched, Store};
 use http::header::CONTENT_TYPE;
@@ -55,18 +53,12 @@ pub(crate) struct Decided {
 }
 
 impl Journal for Decisions {
-    fn decided(
-        &self,
-        key: &Key,
-        evidence: Evidence,
-        policies: Option<PolicyEvidence>,
-        outcome: DecisionOutcome,
-    ) {
-        if outcome == DecisionOutcome::Passed {
+    fn decided(&self, key: &Key, record: DecidedRecord) {
+        if record.outcome == DecisionOutcome::Passed {
             let mut by_key = self.0.lock();
             let decided = by_key.entry(key.clone()).or_default();
-            decided.decisions.push(evidence.decision);
-            decided.unscored = policies.and_then(|policies| policies.unscored);
+            decided.decisions.push(record.evidence.decision);
+            decided.unscored = record.policies.and_then(|policies| policies.unscored);
         }
     }
 }

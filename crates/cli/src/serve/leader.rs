@@ -1,7 +1,7 @@
 //! Leader election: the replica that holds a Lease decides.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bindery_controller::Binder;
@@ -71,12 +71,17 @@ impl LeaseArguments {
     ) -> ForeignWriterCheck {
         ForeignWriterCheck {
             binder: Arc::clone(binder),
-            mark: ForeignWriterMark::new(client.clone(), &self.lease_namespace, &self.lease_name),
+            mark: self.mark(client),
             events: events.clone(),
             clock: system_clock(),
             lease: format!("{}/{}", self.lease_namespace, self.lease_name),
             found: Notify::new(),
         }
+    }
+
+    /// The Lease as the object of events.
+    pub(super) fn mark(&self, client: &ApiClient) -> ForeignWriterMark {
+        ForeignWriterMark::new(client.clone(), &self.lease_namespace, &self.lease_name)
     }
 
     /// The Lease, and this replica's name in it.
@@ -222,11 +227,16 @@ async fn run_for_term(
     }
 }
 
-/// The name of the host, as in a pod, and a number that tells replicas on one host apart.
+/// The name of the host, as in a pod, and a number that tells replicas on one host apart. The same for the
+/// whole life of the process.
 fn default_identity() -> String {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    format!("{host}-{}-{:x}", std::process::id(), since_1970.subsec_nanos())
+    static IDENTITY: OnceLock<String> = OnceLock::new();
+    let identity = IDENTITY.get_or_init(|| {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        format!("{host}-{}-{:x}", std::process::id(), since_1970.subsec_nanos())
+    });
+    identity.clone()
 }
 
 /// Reads an identity. An empty one in the Lease means that the Lease is free.

@@ -1,5 +1,6 @@
 //! `/metrics`. `docs/metrics.md` lists every metric, and what to do when it is high.
 
+mod journal;
 mod policies;
 mod shadows;
 
@@ -18,10 +19,12 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use self::journal::Journal;
 use self::policies::Policies;
 use self::shadows::Shadows;
 use super::clock::ClockWatch;
 use super::health::ReplicaHealth;
+use super::journal::JournalCounts;
 use super::webhook::WebhookStatistics;
 
 /// Upstream's name of volumes whose source has no in-tree plugin.
@@ -33,6 +36,7 @@ pub(super) fn registry(
     admission: &AdmissionMetrics,
     webhook: &WebhookStatistics,
     clock: &ClockWatch,
+    journal: &JournalCounts,
 ) -> Registry {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Upstream(health.clone())));
@@ -41,6 +45,7 @@ pub(super) fn registry(
     own.register_collector(Box::new(Webhook(webhook.clone())));
     own.register_collector(Box::new(Policies(health.clone())));
     own.register_collector(Box::new(Shadows(health.clone())));
+    own.register_collector(Box::new(Journal(journal.clone())));
     admission.register(own);
     registry
 }

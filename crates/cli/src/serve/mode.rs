@@ -14,6 +14,17 @@ pub(super) enum ModeArgument {
     Steer,
 }
 
+impl ModeArgument {
+    /// Its name on the command line.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::Observe => "observe",
+            Self::Steer => "steer",
+        }
+    }
+}
+
 impl From<ModeArgument> for Mode {
     fn from(argument: ModeArgument) -> Self {
         match argument {

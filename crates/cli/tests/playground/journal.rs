@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use bindery_journal::What;
 use bindery_kit::json;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -18,26 +19,106 @@ fn the_journal_of_a_playground_is_replayed_the_same() {
     assert_eq!(replayed.status, 0, "{replayed:?}");
     let (told, digest) = replayed.stdout.trim_end().rsplit_once("\ndigest of the last: ").unwrap();
     assert!(told.ends_with(" 0 different, 0 not replayable, 0 not decided"), "{replayed:?}");
-    let whole = bindery_journal::Reader::open(fs::File::open(home.path().join("journal")).unwrap());
-    let mut whole = whole.unwrap();
-    whole.by_ref().for_each(|record| drop(record.unwrap()));
-    assert_eq!(digest, whole.digest());
-    assert!(!replayed.stdout.starts_with("0 records"), "{replayed:?}");
-    // A journal after a crash: complete records are replayed.
-    let journal = fs::read(home.path().join("journal")).unwrap();
-    fs::write(home.path().join("journal"), &journal[..journal.len() - 1]).unwrap();
+    let mut whole = bindery_journal::Files::open(&home.path().join("journal")).unwrap();
+    whole.by_ref().for_each(|entry| drop(entry.unwrap()));
+    assert_eq!(digest, whole.digest().to_string());
+    assert!(told.contains("the fuel of ") && !told.contains("\n0 records"), "{replayed:?}");
+    // A journal after a crash: complete blocks are replayed.
+    let file = home.path().join("journal/replica-1-00000001.bjournal");
+    let journal = fs::read(&file).unwrap();
+    fs::write(&file, &journal[..journal.len() - 1]).unwrap();
     let cut = home.bindery(&["replay", "journal"]);
-    assert_eq!(cut.status, 2, "{cut:?}");
-    assert!(cut.stdout.contains(" 0 different, ") && !cut.stdout.starts_with("0 records"), "{cut:?}");
-    assert!(cut.stderr.starts_with("error: journal: "), "{cut:?}");
+    assert_eq!(cut.status, 0, "{cut:?}");
+    assert!(cut.stdout.contains("the journal ends inside a block: ") && !cut.stdout.contains("\n0 records"));
+    // A journal that was changed.
+    let mut changed = journal.clone();
+    changed[journal.len() / 2] ^= 1;
+    fs::write(&file, changed).unwrap();
+    let path = "journal/replica-1-00000001.bjournal";
+    for (arguments, status) in [(&["replay", "journal"][..], 2), (&["journal", "verify", "journal"], 1)] {
+        let found = home.bindery(arguments);
+        assert_eq!(found.status, status, "{found:?}");
+        let why = format!("{path}: block 1 is not what was written: its digest does not continue the chain");
+        assert!(format!("{}{}", found.stdout, found.stderr).contains(&why), "{found:?}");
+    }
     for (content, why) in [
-        ("nothing", "this is not a decision journal of format 1"),
+        ("nothing", "this is not a decision journal of format 1 or 2"),
         ("", "the journal is empty: no decision has been recorded yet"),
     ] {
-        fs::write(home.path().join("journal"), content).unwrap();
-        let refused = home.bindery(&["replay", "journal"]);
-        assert_eq!((refused.status, refused.stderr), (2, format!("error: journal: {why}\n")));
+        fs::write(home.path().join("single"), content).unwrap();
+        let refused = home.bindery(&["replay", "single"]);
+        assert_eq!((refused.status, refused.stderr), (2, format!("error: single: {why}\n")));
     }
+}
+
+#[test]
+fn a_journal_is_shown_exported_and_verified() {
+    let playground = Playground::start(&["--journal", "journal", "--example", "static-binding"]);
+    playground.wait_for("pvc/reports", "Bound");
+    let volume = playground.field("pvc/reports", "{.spec.volumeName}");
+    let home = playground.stop(Signal::INT);
+    let verified = home.bindery(&["journal", "verify", "journal"]);
+    assert_eq!(verified.status, 0, "{verified:?}");
+    assert!(verified.stdout.contains("  end: its writer has ended it\n"), "{verified:?}");
+
+    let shown = home.bindery(&["journal", "show", "--object", "claim/default/reports", "journal"]);
+    assert_eq!(shown.status, 0, "{shown:?}");
+    let bound = format!("persistentvolumeclaim default/reports: reserve volume {volume}, ");
+    assert!(
+        shown.stdout.starts_with("replica playground, engine ") && shown.stdout.contains(&bound),
+        "{shown:?}"
+    );
+    assert!(shown.stdout.contains(": write: bind claim from version "), "{shown:?}");
+    let nothing = home.bindery(&["journal", "show", "--until", "2020-01-01T00:00:00Z", "journal"]);
+    assert_eq!((nothing.status, &*nothing.stdout), (0, ""));
+
+    let exported = home.bindery(&["journal", "export", "--object", "claim/default/reports", "journal"]);
+    assert_eq!(exported.status, 0, "{exported:?}");
+    let lines = exported.stdout.lines().map(|line| serde_json::from_str(line).unwrap());
+    let entries: Vec<Value> = lines.collect();
+    let decided = entries.iter().find_map(|entry| entry.get("decision")).unwrap();
+    assert!(decided["fuel"].as_u64().is_some() && decided["guard"] == "passed", "{decided}");
+    let claim = &decided["evidence"]["request"]["subject"]["SyncClaim"];
+    assert_eq!(claim["key"], json!({"namespace": "default", "name": "reports"}), "{decided}");
+    let wrote =
+        |entry: &Value| entry["write"]["write"] == "bind claim" && entry["write"]["result"]["Ok"].is_string();
+    assert!(entries.iter().any(wrote), "{exported:?}");
+    assert!(entries.iter().all(|entry| entry["replica"] == "playground" && entry["time"].is_string()));
+}
+
+#[test]
+fn a_killed_playground_has_journaled_all_but_its_last_second() {
+    let playground = Playground::start(&["--journal", "journal", "--example", "static-binding"]);
+    playground.wait_for("pvc/reports", "Bound");
+    let journal = playground.home().path().join("journal");
+    let is_written = || {
+        let entries = bindery_journal::Files::open(&journal).into_iter().flatten().flatten();
+        let mut writes = entries.filter_map(|entry| match entry.what {
+            What::Write(wrote) => Some(wrote),
+            _ => None,
+        });
+        writes.any(|wrote| wrote.write == "set claim status" && wrote.object == "default/reports")
+    };
+    // It is written although the process does not end.
+    while !is_written() {
+        std::thread::yield_now();
+    }
+    let home = playground.kill();
+    let replayed = home.bindery(&["replay", "journal"]);
+    assert_eq!(replayed.status, 0, "{replayed:?}");
+    let verified = home.bindery(&["journal", "verify", "journal"]);
+    assert!(verified.stdout.contains("its writer writes it still, or was killed"), "{verified:?}");
+}
+
+/// What is not written is lost and told; claims are bound as always.
+#[test]
+fn a_disk_that_takes_nothing_does_not_stop_binding() {
+    let playground =
+        Playground::start_with_small_files(&["--journal", "journal", "--example", "static-binding"]);
+    playground.wait_for("pvc/reports", "Bound");
+    let home = playground.stop_with_status(Signal::INT, 2);
+    let verified = home.bindery(&["journal", "verify", "journal"]);
+    assert!(verified.status == 0 || verified.stderr.contains("has no journal"), "{verified:?}");
 }
 
 /// A document that loads a policy that ships.
@@ -80,6 +161,16 @@ fn a_journal_is_replayed_without_its_policies_and_by_asking_them_again() {
     assert_eq!(same.status, 0, "{same:?}");
     assert!(same.stdout.contains(" 0 different, 0 not asked for again, 0 not recorded\n"), "{same:?}");
     assert!(!same.stdout.contains("answers of policies: 0 the same"), "{same:?}");
+
+    let tested = |name: &str, module: &str| {
+        let module = format!("{shipped}/{module}.wasm");
+        home.bindery(&["policy", "test", &module, "--from", "journal", "--named", name])
+    };
+    let again = tested("tiers", "prefer");
+    assert_eq!(again.status, 0, "{again:?}");
+    assert!(again.stdout.ends_with(" answers the same, 0 different, 0 not asked for\n"), "{again:?}");
+    let none = tested("other", "prefer");
+    assert!(none.status == 2 && none.stderr.contains("has nothing of a policy \"other\""), "{none:?}");
 
     let changed = replay(41, "table");
     assert_eq!(changed.status, 1, "{changed:?}");

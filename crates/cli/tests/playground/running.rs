@@ -80,8 +80,24 @@ impl Playground {
     /// As [`Playground::start`], with the log going to `log`.
     pub(crate) fn start_logging_to(log: impl Into<Stdio>, arguments: &[&str]) -> Self {
         let home = Home::new();
+        let command = home.command(&[]);
+        Self::start_by(home, command, log, arguments)
+    }
+
+    /// As [`Playground::start`], in a process that cannot write files of more than a KiB.
+    pub(crate) fn start_with_small_files(arguments: &[&str]) -> Self {
+        let home = Home::new();
+        let mut command = home.program("sh");
+        // A signal would end the process, which no full disk does.
+        let limited = "trap '' XFSZ; ulimit -f 2; exec \"$@\"";
+        command.args(["-c", limited, "sh", env!("CARGO_BIN_EXE_bindery")]);
+        Self::start_by(home, command, Stdio::null(), arguments)
+    }
+
+    /// Has the command run `playground`.
+    fn start_by(home: Home, mut command: Command, log: impl Into<Stdio>, arguments: &[&str]) -> Self {
         std::fs::create_dir(home.path().join("tmp")).unwrap();
-        let mut command = home.command(&["playground", "--address", "127.0.0.1:0", "--kubeconfig", "config"]);
+        command.args(["playground", "--address", "127.0.0.1:0", "--kubeconfig", "config"]);
         command.args(arguments).env("TMPDIR", home.path().join("tmp")).stderr(log);
         if let Some(engine) = std::env::var_os("BINDERY_ENGINE") {
             command.env("BINDERY_ENGINE", engine);
@@ -166,15 +182,26 @@ impl Playground {
         self.kubectl(&["wait", object, &until, "--timeout=60s"]);
     }
 
+    /// Kills it, which removes no files.
+    pub(crate) fn kill(self) -> Home {
+        drop(self.process);
+        self.home
+    }
+
     /// Ends it by a signal; it must succeed and remove its files.
     pub(crate) fn stop(self, signal: Signal) -> Home {
+        self.stop_with_status(signal, 0)
+    }
+
+    /// As [`Playground::stop`], with this exit status.
+    pub(crate) fn stop_with_status(self, signal: Signal, expected: i32) -> Home {
         let Self { home, mut process, .. } = self;
         let id = i32::try_from(process.child.id()).unwrap();
         kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
         let mut rest = String::new();
         process.output.read_to_string(&mut rest).unwrap();
         let status = process.child.wait().unwrap();
-        assert_eq!((status.code(), rest.as_str()), (Some(0), ""));
+        assert_eq!((status.code(), rest.as_str()), (Some(expected), ""));
         assert!(!home.path().join("config").exists(), "the kubeconfig is left");
         let temporary: Vec<_> = std::fs::read_dir(home.path().join("tmp")).unwrap().collect();
         assert!(temporary.is_empty(), "{temporary:?} is left");

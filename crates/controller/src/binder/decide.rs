@@ -13,7 +13,7 @@ use super::Binder;
 use crate::decider::{EngineRun, Reads, Unsound, chosen};
 use crate::intake::{Intake, Role, Subscriber};
 use crate::queue::KeyLock;
-use crate::{DecisionOutcome, Key, Mode, Port, SyncError};
+use crate::{DecidedRecord, DecisionOutcome, Key, Mode, Port, SyncError};
 
 /// Most attempts at one decision if the cluster changes each time. Then the key backs off, so that a busy
 /// cluster cannot occupy a task for ever.
@@ -310,8 +310,10 @@ impl<P: Port> Binder<P> {
             exchanges: run.exchanges.clone(),
             decision: decision.clone(),
         };
-        let policies = run.basis.as_ref().map(|basis| basis.evidence(&run.policies.chain));
-        journal.decided(key, evidence, policies, outcome);
+        let chain = &run.policies.chain;
+        let policies = run.basis.as_ref().map(|basis| basis.evidence(chain));
+        let chain = chain.digest().to_owned();
+        journal.decided(key, DecidedRecord { evidence, chain, policies, fuel: run.fuel, outcome });
     }
 }
 

@@ -7,13 +7,18 @@ use bindery_policy::Chain;
 
 use super::{Binder, Policies};
 use crate::shadow::ShadowDecider;
-use crate::{Port, Shadow};
+use crate::{Port, Shadow, SwapRecord};
 
 impl<P: Port> Binder<P> {
     /// Replaces the engine from the next decision on, and returns the old one. The engine that began a
     /// decision finishes it.
     pub fn swap_engine(&self, engine: Arc<dyn Engine>) -> Arc<dyn Engine> {
-        self.decider.swap_engine(engine)
+        let to = Arc::clone(&engine);
+        let from = self.decider.swap_engine(engine);
+        if let Some(journal) = &self.journal {
+            journal.swapped(SwapRecord::Engine { from: from.digest(), to: to.digest() });
+        }
+        from
     }
 
     /// Replaces the policies and wakes every object. An engine that is deciding is told what the earlier ones
@@ -48,7 +53,11 @@ impl<P: Port> Binder<P> {
         self.intake.list_anew(kinds).await;
         self.intake.has_listed();
         self.store.keep_columns(Arc::clone(policies.chain.columns()));
+        let (from, to) = (self.decider.policies.get(), Arc::clone(&policies.chain));
         self.decider.policies.swap(policies);
+        if let Some(journal) = self.journal.as_ref().filter(|_| from.chain.digest() != to.digest()) {
+            journal.swapped(SwapRecord::Policies { from: from.chain.digest(), to: to.digest() });
+        }
     }
 
     /// Has the store remember what shadows need, and begins their thread.

@@ -11,7 +11,7 @@ use bindery_store::{AsOf, LiveReads, Store};
 use super::compare::{Told, fault};
 use super::{Made, ShadowPart, Shadowing};
 use crate::Configuration;
-use crate::decider::{BinderEnvironment, recorded};
+use crate::decider::{BinderEnvironment, EngineAnswer, recorded};
 use crate::operations::OperationMap;
 
 /// What shadows decide by, beside their engine and policies.
@@ -122,22 +122,22 @@ fn told(
         Subject::SyncClaim(claim) if !chain.is_empty() && gets_a_volume(as_of, claim) => {
             match Filtered::new(as_of, claim, chain, &shadowing.policies.kept, rounds) {
                 Some(mut filtered) => {
-                    let (answer, exchanges) = recorded(engine, request, &mut filtered);
+                    let EngineAnswer { answer, exchanges, .. } = recorded(engine, request, &mut filtered);
                     (answer, exchanges, filtered.rejections())
                 }
                 None => {
-                    let (answer, exchanges) = recorded(engine, request, as_of);
+                    let EngineAnswer { answer, exchanges, .. } = recorded(engine, request, as_of);
                     (answer, exchanges, None)
                 }
             }
         }
         Subject::SyncVolume(volume) if !chain.reclaimers().is_empty() => {
             let mut reclaims = Reclaims::new(as_of, volume, chain, request.now, rounds);
-            let (answer, exchanges) = recorded(engine, request, &mut reclaims);
+            let EngineAnswer { answer, exchanges, .. } = recorded(engine, request, &mut reclaims);
             (answer, exchanges, None)
         }
         _ => {
-            let (answer, exchanges) = recorded(engine, request, as_of);
+            let EngineAnswer { answer, exchanges, .. } = recorded(engine, request, as_of);
             (answer, exchanges, None)
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use bindery_controller::{Binder, Configuration, DecisionOutcome, Journal, Key, Parts};
+use bindery_controller::{Binder, Configuration, DecidedRecord, Journal, Key, Parts};
 use bindery_core::{Claim, ClaimFact, Evidence, ReclaimPolicy, Replayer, Volume};
 use bindery_engine::DefaultEngine;
 use bindery_kit::{AtMostTwice, ByLabel, KEEP, SameZone, keeps_labelled, policy, reclaim_rule};
@@ -17,7 +17,7 @@ use crate::syncing::taken;
 struct Journaled(Mutex<Vec<(Evidence, Option<PolicyEvidence>)>>);
 
 impl Journal for Journaled {
-    fn decided(&self, _: &Key, evidence: Evidence, policies: Option<PolicyEvidence>, _: DecisionOutcome) {
+    fn decided(&self, _: &Key, DecidedRecord { evidence, policies, .. }: DecidedRecord) {
         self.0.lock().expect("no holder panics").push((evidence, policies));
     }
 }

@@ -1,0 +1,40 @@
+//! `bindery journal`: reads what `bindery serve --journal` has recorded. `recording.rs` is the other side.
+
+mod export;
+pub(crate) mod recording;
+mod show;
+mod subject;
+#[cfg(test)]
+mod tests;
+mod verify;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+/// Show, export and verify the journal of `bindery serve --journal`.
+///
+/// A journal may be read while it is written. A name of a folder stands for all journals in it.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Each command runs in the module of its name.
+#[derive(Subcommand)]
+enum Command {
+    Show(show::Arguments),
+    Export(export::Arguments),
+    Verify(verify::Arguments),
+}
+
+/// Runs `bindery journal`.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    match &arguments.command {
+        Command::Show(arguments) => show::run(arguments),
+        Command::Export(arguments) => export::run(arguments),
+        Command::Verify(arguments) => verify::run(arguments),
+    }
+}

@@ -1,0 +1,165 @@
+//! `bindery journal show`: what was decided, for people.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use bindery_controller::{Target, Write};
+use bindery_core::{Action, Decision, Outcome, Tally};
+use bindery_journal::{Entry, Files, Record, Swap, Verdict, What, Wrote};
+use bindery_policy::PolicyEvidence;
+
+use super::subject::{Filter, decided, time};
+use super::verify::words;
+use crate::output;
+
+/// Show what was decided of objects, when, by which engine and policies, and what became of the writes.
+///
+/// `bindery journal export` prints all of it for programs.
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// A folder or a file of a journal.
+    journal: PathBuf,
+    #[command(flatten)]
+    filter: Filter,
+}
+
+/// Who decides: replica, engine and policies.
+#[derive(Default, PartialEq, Eq)]
+struct Deciders {
+    replica: String,
+    engine: String,
+    policies: Option<String>,
+}
+
+/// Runs `bindery journal show`.
+pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let mut files = Files::open(&arguments.journal)?;
+    let (mut before, mut status) = (Deciders::default(), ExitCode::SUCCESS);
+    while let Some(entry) = files.next() {
+        match entry {
+            Ok(entry) if arguments.filter.passes(&entry) => {
+                let mut text = String::new();
+                if let What::Decision(record) = &entry.what {
+                    let replica = files.header().map_or_else(String::new, |header| header.replica.clone());
+                    let (engine, policies) = (record.evidence.engine.clone(), record.chain.clone());
+                    let deciders = Deciders { replica, engine, policies };
+                    if deciders != before {
+                        text += &deciders.text();
+                        before = deciders;
+                    }
+                }
+                text += &shown(&entry);
+                output::print(&text)?;
+            }
+            Ok(_) => {}
+            Err(error) => {
+                eprintln!("error: {:#}", anyhow::Error::new(error));
+                status = ExitCode::from(2);
+            }
+        }
+    }
+    Ok(status)
+}
+
+impl Deciders {
+    fn text(&self) -> String {
+        let Self { replica, engine, policies } = self;
+        let replica = if replica.is_empty() { String::new() } else { format!("replica {replica}, ") };
+        let policies = policies.as_ref().map_or_else(String::new, |digest| format!(", policies {digest}"));
+        format!("{replica}engine {engine}{policies}\n")
+    }
+}
+
+/// An entry in words: a line, and more lines below it.
+fn shown(Entry { at_ms, what }: &Entry) -> String {
+    let at = time(*at_ms);
+    match what {
+        What::Decision(record) => format!("{at}  {}", decision(record)),
+        What::Write(wrote) => format!("{at}  {}\n", write(wrote)),
+        What::Swap(Swap::Engine { from, to }) => format!("{at}  engine {to} in place of {from}\n"),
+        What::Swap(Swap::Policies { from, to }) => format!("{at}  policies {to} in place of {from}\n"),
+        What::Gap(gap) => format!("{at}  gap: {}\n", words(gap)),
+        What::End => format!("{at}  end of a file\n"),
+        What::Unknown(kind) => format!("{at}  a record of kind {kind}, which a later version has written\n"),
+    }
+}
+
+fn decision(Record { evidence, guard, policies, .. }: &Record) -> String {
+    let steps: Vec<String> = evidence.decision.actions().map(step).collect();
+    let steps = if steps.is_empty() { "nothing to do".to_owned() } else { steps.join(", ") };
+    let mut text = format!("{}: {steps}{}", decided(evidence), outcome(&evidence.decision));
+    // Writing to a string cannot fail.
+    _ = match guard {
+        Verdict::Passed => writeln!(text),
+        Verdict::Refused(why) => writeln!(text, "\n    refused: {why}"),
+        Verdict::Unproven(why) => writeln!(text, "\n    not carried out, a live read failed: {why}"),
+        Verdict::Stale(why) => writeln!(text, "\n    not carried out, decided again: {why}"),
+    };
+    for Tally { reason, count, nearest } in &evidence.decision.tallies {
+        _ = writeln!(text, "    not chosen, {}: {count} ({})", reason.name(), nearest.join(", "));
+    }
+    if let Some(policies) = policies {
+        text += &said(policies);
+    }
+    text
+}
+
+fn step(action: &Action) -> String {
+    match action {
+        Action::Emit(event) => format!("event {}", event.kind.type_and_reason().1),
+        Action::EnqueueClaim(key) => format!("decide claim {key} soon"),
+        Action::StartOperation(operation) => format!("start operation {:?}", operation.kind),
+        Action::CallPlugin { plugin, operation } => format!("call plugin {plugin} to {operation:?}"),
+        action => {
+            let write = Write::<()>::from(action.clone());
+            match write.target() {
+                Target::None => write.name().to_owned(),
+                target => format!("{} {}", write.name(), target.name()),
+            }
+        }
+    }
+}
+
+fn outcome(decision: &Decision) -> String {
+    match &decision.outcome {
+        Outcome::Done => String::new(),
+        Outcome::Continue(point) => format!("; then {point:?}"),
+        Outcome::Failed(failure) => format!("; failed: {failure}"),
+    }
+}
+
+/// What policies have said, volume by volume.
+fn said(policies: &PolicyEvidence) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    for matcher in &policies.matchers {
+        _ = writeln!(text, "    policy {}: {}", matcher.policy.name, matcher.narrowing_in_words());
+        for (volume, verdict) in matcher.verdicts_in_words() {
+            _ = writeln!(text, "      volume {volume}: {verdict}");
+        }
+    }
+    for reclaimer in &policies.reclaimers {
+        let (name, answer) = (&reclaimer.policy.name, reclaimer.answer_in_words());
+        _ = writeln!(text, "    policy {name}: volume {}: {answer}", reclaimer.volume);
+    }
+    for skipped in &policies.skipped {
+        _ = writeln!(text, "    policy {} was left out: {}", skipped.policy, skipped.why);
+    }
+    if policies.volumes_left_out > 0 {
+        _ = writeln!(text, "    {} more volumes were judged", policies.volumes_left_out);
+    }
+    text
+}
+
+fn write(Wrote { write, object, claim, version, result, .. }: &Wrote) -> String {
+    let kind = if *claim { "persistentvolumeclaim" } else { "persistentvolume" };
+    let from = version.as_ref().map_or_else(String::new, |version| format!(" from version {version}"));
+    let became = match result {
+        Ok(Some(version)) => format!("{from} to version {version}"),
+        Ok(None) => from,
+        Err(why) => format!("{from} failed: {why}"),
+    };
+    format!("{kind} {object}: write: {write}{became}")
+}

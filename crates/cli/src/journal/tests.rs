@@ -1,0 +1,132 @@
+//! How much a journal of a typical load takes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bindery_controller::{Binder, Configuration, Key, Parts, Settings};
+use bindery_core::{BindingMode, Claim, ClaimKey, Text, Uid, Volume, VolumeAnnotations, VolumePhase};
+use bindery_engine::DefaultEngine;
+use bindery_journal::{Files, What};
+use bindery_kit::{AtMostTwice, InMemoryApi, gib, policy};
+use bindery_policy::Chain;
+use bindery_store::{Delivery, Kind, Store};
+use clap::Parser;
+
+use super::recording::JournalArguments;
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    journal: JournalArguments,
+}
+
+/// A number that looks random, as UIDs do, and is the same in each run.
+fn scattered(seed: u64) -> u64 {
+    // splitmix64
+    let mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+fn uid(kind: u64, number: u64) -> Text {
+    let [a, b] = [0, 1].map(|half| scattered(number * 4 + kind * 2 + half));
+    let (b, c, d) = (a >> 16 & 0xffff, a & 0xffff, b);
+    format!("{:08x}-{b:04x}-{c:04x}-{:04x}-{:012x}", a >> 32, d >> 48, d & 0xffff_ffff_ffff).into()
+}
+
+/// A volume of a CSI driver, as a provisioner makes it.
+fn volume(number: u64) -> Volume {
+    let labels = [
+        ("topology.kubernetes.io/zone", format!("eu-central-1{}", ["a", "b", "c"][number as usize % 3])),
+        ("topology.kubernetes.io/region", "eu-central-1".to_owned()),
+        ("app.kubernetes.io/managed-by", "storage-team".to_owned()),
+    ];
+    Volume {
+        uid: Uid(uid(0, number)),
+        labels: labels.into_iter().map(|(key, value)| (key.into(), value.into())).collect(),
+        annotations: VolumeAnnotations {
+            provisioned_by: Some("ebs.csi.example.com".into()),
+            ..VolumeAnnotations::default()
+        },
+        finalizers: vec![
+            "kubernetes.io/pv-protection".into(),
+            "external-attacher/ebs-csi-example-com".into(),
+        ],
+        capacity: Some(gib(1 + number % 7)),
+        class: "fast".into(),
+        source: "csi".into(),
+        phase: VolumePhase::Pending,
+        ..bindery_kit::volume(&format!("pvc-{}", uid(1, number)))
+    }
+}
+
+fn claim(number: u64) -> Claim {
+    let namespace = format!("team-{}", scattered(number) % 40);
+    let key = ClaimKey::new(namespace, format!("data-database-{number}"));
+    Claim {
+        uid: Uid(uid(2, number)),
+        class: Some("fast".into()),
+        request: gib(1 + number % 5),
+        ..bindery_kit::claim(key)
+    }
+}
+
+/// Binds as many claims, one after the other, while `free` more volumes are there. Returns the number of
+/// decisions, and the bytes of the journal for each.
+async fn bytes_of_a_decision(claims: u64, free: u64, chain: Chain) -> (u64, u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let line = Line::parse_from(["bindery", "--journal", path]);
+    let recording = line.journal.start("bindery-5d8f9c7b6-x2x4z", "own").unwrap().unwrap();
+    let api = InMemoryApi::new();
+    (0..claims + free).for_each(|number| api.add_volume(&volume(number)));
+    let binder = Binder::new(Parts {
+        store: Arc::new(Store::new()),
+        port: api.clone(),
+        engine: Arc::new(DefaultEngine),
+        configuration: Configuration { policies: Arc::new(chain), ..Configuration::default() },
+        settings: Settings::default(),
+        journal: Some(recording.sink()),
+    });
+    for kind in Kind::ALL {
+        api.deliver_list(binder.intake(), kind, "1");
+    }
+    let class = bindery_kit::class("fast", "ebs.csi.example.com", Some(BindingMode::Immediate));
+    binder.intake().deliver(Delivery::applied(class));
+    api.watch(binder.intake(), Duration::ZERO);
+    for number in 0..claims + free {
+        assert_eq!(binder.sync(&Key::Volume(volume(number).name)).await.result, Ok(()));
+    }
+    for number in 0..claims {
+        let claim = claim(number);
+        let key = Key::Claim(claim.key.clone());
+        api.add_claim(&claim);
+        binder.intake().deliver(Delivery::applied(claim.clone()));
+        assert_eq!(binder.sync(&key).await.result, Ok(()));
+        let bound = api.objects().claims[&claim.key].volume_name.clone().expect("it is bound");
+        // The watch wakes both.
+        assert_eq!(binder.sync(&Key::Volume(bound)).await.result, Ok(()));
+        assert_eq!(binder.sync(&key).await.result, Ok(()));
+    }
+    recording.finish().unwrap();
+    let entries = Files::open(folder.path()).unwrap().map(|entry| entry.unwrap().what);
+    let decisions = entries.filter(|what| matches!(what, What::Decision(_))).count() as u64;
+    let files = folder.path().read_dir().unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
+    (decisions, files.sum::<u64>() / decisions)
+}
+
+#[tokio::test]
+async fn a_decision_takes_at_most_300_bytes_without_matchers() {
+    let (decisions, bytes) = bytes_of_a_decision(1_000, 1_000, Chain::default()).await;
+    println!("{decisions} decisions of {bytes} bytes each");
+    assert!(decisions >= 5_000 && bytes <= 300, "{decisions} decisions of {bytes} bytes each");
+}
+
+#[tokio::test]
+async fn a_decision_takes_at_most_1_kib_with_a_matcher_of_100_candidates() {
+    let chain = Chain::new(vec![policy("size", AtMostTwice::judging())]);
+    let (decisions, bytes) = bytes_of_a_decision(300, 300, chain).await;
+    println!("{decisions} decisions of {bytes} bytes each");
+    assert!(decisions >= 1_500 && bytes <= 1_024, "{decisions} decisions of {bytes} bytes each");
+}

@@ -1,0 +1,106 @@
+//! `bindery journal verify`: whether a journal is what was written.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use bindery_journal::{Ending, FileError, Files, Gap, What};
+use serde::Serialize;
+
+use super::subject::time;
+use crate::output::Format;
+
+/// Check that a journal is what was written: that no byte was changed, and no file or record removed between
+/// others.
+///
+/// Exits with status 1 if it is not. Records that were cut off at the end, and files that were removed at the
+/// beginning, are found only by comparing digest and first file with a copy kept elsewhere.
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// A folder or a file of a journal.
+    journal: PathBuf,
+    /// Format of the result.
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+/// What was found of the journal of one replica.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Verified {
+    journal: String,
+    /// Number of its first file, `None` in format 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_file: Option<u64>,
+    files: usize,
+    entries: u64,
+    /// Records that its gaps tell of.
+    lost: u64,
+    gaps: Vec<String>,
+    ends: &'static str,
+    damage: Vec<String>,
+    digest: String,
+}
+
+/// Runs `bindery journal verify`.
+pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let journals = Files::open_each(&arguments.journal)?;
+    let found: Vec<Verified> = journals.into_iter().map(|(name, files)| verify(name, files)).collect();
+    let text: String = found.iter().map(Verified::text).collect();
+    arguments.output.print(&found, |out| out.write_all(text.as_bytes()))?;
+    let is_whole = found.iter().all(|journal| journal.damage.is_empty());
+    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn verify(journal: String, mut files: Files) -> Verified {
+    let first_file = files.header().map(|header| header.number);
+    let (mut entries, mut lost, mut gaps, mut damage) = (0, 0, Vec::new(), Vec::new());
+    while let Some(entry) = files.next() {
+        match entry {
+            Ok(entry) => {
+                entries += 1;
+                if let What::Gap(gap) = &entry.what {
+                    lost += gap.lost;
+                    gaps.push(words(gap));
+                }
+            }
+            Err(error) => damage.push(sentence(error)),
+        }
+    }
+    let ends = match files.ending() {
+        Ending::Ended => "its writer has ended it",
+        Ending::Open => "its writer writes it still, or was killed",
+        Ending::Torn => "inside a block: its writer writes it still, or was killed there",
+    };
+    let (read, digest) = (files.files_read(), files.digest().to_string());
+    Verified { journal, first_file, files: read, entries, lost, gaps, ends, damage, digest }
+}
+
+/// A gap as `bindery journal` tells of it.
+pub(super) fn words(Gap { lost, from_ms, to_ms }: &Gap) -> String {
+    format!("{lost} records are missing that were made from {} to {}", time(*from_ms), time(*to_ms))
+}
+
+fn sentence(error: FileError) -> String {
+    format!("{:#}", anyhow::Error::new(error))
+}
+
+impl Verified {
+    fn text(&self) -> String {
+        let Self { journal, files, entries, ends, digest, .. } = self;
+        let mut text = format!("{journal}: {entries} entries in {files} files\n");
+        match self.first_file {
+            Some(first) if first > 1 => {
+                text += &format!("  begins with file {first}: older ones were removed\n")
+            }
+            _ => {}
+        }
+        for gap in &self.gaps {
+            text += &format!("  gap: {gap}\n");
+        }
+        for damage in &self.damage {
+            text += &format!("  damage: {damage}\n");
+        }
+        text + &format!("  end: {ends}\n  digest of the last: {digest}\n")
+    }
+}

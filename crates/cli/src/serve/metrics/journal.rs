@@ -1,0 +1,40 @@
+//! Metrics of the journal.
+
+use std::fmt::Error;
+
+use bindery_journal::Counts;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use super::{counters, gauge};
+use crate::serve::journal::JournalCounts;
+
+/// Metrics of the journal; zeros if it is off.
+#[derive(Debug)]
+pub(super) struct Journal(pub(super) JournalCounts);
+
+impl Collector for Journal {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let Counts { made, written, lost, bytes, removed, free, failing } = self.0.get();
+        counters(
+            &mut encoder,
+            [
+                ("journal_records_made", "Records made for the journal", made),
+                ("journal_records_written", "Records that are in the files of the journal", written),
+                ("journal_records_lost", "Records that are not in the journal and never will be", lost),
+                ("journal_bytes", "Bytes written to the journal", bytes),
+                ("journal_files_removed", "Oldest files of the journal that were removed", removed),
+            ],
+        )?;
+        gauge(&mut encoder, "journal_failing", "Whether the last write failed", usize::from(failing))?;
+        // Without a journal it has no sample.
+        let help = "Bytes that are free where the journal is";
+        let descriptor = encoder.encode_descriptor("journal_free_bytes", help, None, MetricType::Gauge)?;
+        match free {
+            Some(free) => ConstGauge::new(i64::try_from(free).unwrap_or(i64::MAX)).encode(descriptor),
+            None => Ok(()),
+        }
+    }
+}

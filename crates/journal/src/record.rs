@@ -1,0 +1,214 @@
+//! What a journal has: decisions, writes, swaps and gaps.
+
+use bindery_core::Evidence;
+use bindery_policy::PolicyEvidence;
+use serde::{Deserialize, Serialize};
+
+use crate::ChainDigest;
+
+/// Most bytes of one record: the limits of a decision keep its evidence far below.
+pub(crate) const RECORD_MAX: usize = 16 << 20;
+/// Bytes before the content of a record: its kind, and the number of bytes that follow.
+const RECORD_HEAD: usize = 1 + 4;
+
+/// The numbers of the kinds of records. A kind never changes: a record with other fields is a new kind.
+mod kind {
+    pub(super) const END: u8 = 0;
+    pub(super) const DECISION: u8 = 1;
+    pub(super) const WRITE: u8 = 2;
+    pub(super) const SWAP: u8 = 3;
+    pub(super) const GAP: u8 = 4;
+}
+
+/// One entry of a journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    /// When it was recorded, in milliseconds since the Unix epoch, by the clock of the replica. In format 1
+    /// the time of the request.
+    pub at_ms: u64,
+    /// What happened.
+    #[serde(flatten)]
+    pub what: What,
+}
+
+/// What an entry is about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum What {
+    /// A decision.
+    Decision(Box<Record>),
+    /// A write was answered, or was given up.
+    Write(Wrote),
+    /// The engine or the policies were replaced.
+    Swap(Swap),
+    /// Records are missing here.
+    Gap(Gap),
+    /// The file was ended by its writer.
+    End,
+    /// A kind of record that this version does not know: its number. It is of a later version.
+    Unknown(u8),
+}
+
+/// One decision with its evidence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    /// The evidence and the decision.
+    pub evidence: Evidence,
+    /// What the guard said.
+    pub guard: Verdict,
+    /// Digest of the policies in force; `None` in format 1 where none applies.
+    pub chain: Option<String>,
+    /// What policies have said; `None` if none applies.
+    pub policies: Option<PolicyEvidence>,
+    /// Units of fuel that the engine used, comparable under one fuel schedule; `None` for a native engine and
+    /// in format 1.
+    pub fuel: Option<u64>,
+}
+
+/// What the guard said about a decision. Only one that has passed was carried out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Verdict {
+    /// It may be carried out.
+    Passed,
+    /// It may not: why. In format 1 also the next two.
+    Refused(String),
+    /// A live read that the guard needs failed: why.
+    Unproven(String),
+    /// The cluster had changed meanwhile: how. The object was decided again.
+    Stale(String),
+}
+
+/// The answer to a write.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Wrote {
+    /// The write in words, such as `bind claim`.
+    pub write: String,
+    /// Name of a volume, or `namespace/name` of a claim.
+    pub object: String,
+    /// Whether the object is a claim.
+    pub claim: bool,
+    /// UID of the object; `None` for a creation.
+    pub uid: Option<String>,
+    /// The version that the API server had to find; `None` for a creation.
+    pub version: Option<String>,
+    /// The version of the object afterwards (`None` after a deletion), or why the write failed.
+    pub result: Result<Option<String>, String>,
+}
+
+/// What replaced what.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Swap {
+    /// Another engine: the digests.
+    Engine {
+        /// Of the one before.
+        from: String,
+        /// Of the one that decides from now on.
+        to: String,
+    },
+    /// Other policies: the digests.
+    Policies {
+        /// Of those before.
+        from: String,
+        /// Of those that are asked from now on.
+        to: String,
+    },
+}
+
+/// Records that were made and are not in the journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Gap {
+    /// How many.
+    pub lost: u64,
+    /// When the first was made, in milliseconds since the Unix epoch.
+    pub from_ms: u64,
+    /// When the last was made.
+    pub to_ms: u64,
+}
+
+/// The first bytes of a file say what it continues, and who wrote it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Header {
+    /// Number of the file, from 1.
+    pub number: u64,
+    /// Digest of the last whole block of the file before; zeros in the first file.
+    pub previous: ChainDigest,
+    /// When it was begun, in milliseconds since the Unix epoch.
+    pub began_ms: u64,
+    /// The replica, as the Lease names it when it leads. A replica decides only while it leads, in modes own
+    /// and steer.
+    pub replica: String,
+    /// The mode of the replica.
+    pub mode: String,
+    /// The version of Bindery.
+    pub version: String,
+    /// How fuel is counted.
+    pub fuel_schedule: String,
+}
+
+impl Record {
+    /// Decodes a record of format 1, whose policies follow its other fields, where there are any.
+    pub(crate) fn from_format_1(bytes: &[u8]) -> postcard::Result<Self> {
+        let ((evidence, refused), rest): ((Evidence, Option<String>), _) = postcard::take_from_bytes(bytes)?;
+        let policies: Option<PolicyEvidence> =
+            if rest.is_empty() { None } else { Some(postcard::from_bytes(rest)?) };
+        let guard = refused.map_or(Verdict::Passed, Verdict::Refused);
+        let chain = policies.as_ref().map(|policies| policies.chain.clone());
+        Ok(Self { evidence, guard, chain, policies, fuel: None })
+    }
+}
+
+impl Entry {
+    /// Its bytes in a block.
+    ///
+    /// # Errors
+    ///
+    /// It has more than 16 MiB, or is of an unknown kind.
+    pub fn encode(&self) -> postcard::Result<Vec<u8>> {
+        let head = |kind| vec![kind, 0, 0, 0, 0];
+        let at = self.at_ms;
+        let mut bytes = match &self.what {
+            What::Decision(record) => postcard::to_extend(&(at, &**record), head(kind::DECISION)),
+            What::Write(wrote) => postcard::to_extend(&(at, wrote), head(kind::WRITE)),
+            What::Swap(swap) => postcard::to_extend(&(at, swap), head(kind::SWAP)),
+            What::Gap(gap) => postcard::to_extend(&(at, gap), head(kind::GAP)),
+            What::End => postcard::to_extend(&at, head(kind::END)),
+            What::Unknown(_) => Err(postcard::Error::WontImplement),
+        }?;
+        let length = bytes.len() - RECORD_HEAD;
+        if length > RECORD_MAX {
+            return Err(postcard::Error::SerializeBufferFull);
+        }
+        let length = u32::try_from(length).map_err(|_| postcard::Error::SerializeBufferFull)?;
+        bytes[1..RECORD_HEAD].copy_from_slice(&length.to_le_bytes());
+        Ok(bytes)
+    }
+
+    /// Takes the first entry from the records of a block; returns what follows it.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are no entry.
+    pub fn decode(bytes: &[u8]) -> postcard::Result<(Self, &[u8])> {
+        let cut = || postcard::Error::DeserializeUnexpectedEnd;
+        let (head, rest) = bytes.split_at_checked(RECORD_HEAD).ok_or_else(cut)?;
+        let length = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
+        let (content, rest) = rest.split_at_checked(length).ok_or_else(cut)?;
+        let (at_ms, body): (u64, _) = postcard::take_from_bytes(content)?;
+        let what = match head[0] {
+            kind::END => What::End,
+            kind::DECISION => What::Decision(postcard::from_bytes(body)?),
+            kind::WRITE => What::Write(postcard::from_bytes(body)?),
+            kind::SWAP => What::Swap(postcard::from_bytes(body)?),
+            kind::GAP => What::Gap(postcard::from_bytes(body)?),
+            kind => What::Unknown(kind),
+        };
+        Ok((Self { at_ms, what }, rest))
+    }
+}
