@@ -106,7 +106,9 @@ impl Engine for ObservedEngine {
         let (decided, fuel) = self.engine.decide_with_fuel(request, cluster);
         let has_failed = match &decided {
             Ok(_) => Some(false),
-            Err(EngineFault::Trapped(_) | EngineFault::Exhausted(_) | EngineFault::BadAnswer(_)) => Some(true),
+            Err(EngineFault::Trapped(_) | EngineFault::Exhausted(_) | EngineFault::BadAnswer(_)) => {
+                Some(true)
+            }
             // The call is made again, or the machine failed.
             Err(EngineFault::Stopped(_) | EngineFault::Unavailable(_)) => None,
         };

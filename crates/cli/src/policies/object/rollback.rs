@@ -64,7 +64,7 @@ impl LoadedObject {
         let is_known = [&self.rolled_back, &known.rolled_back].into_iter().flatten().any(is_in_effect);
         // Without an earlier generation all claims would wait, and not only those at which it fails.
         let has_another = self.place_before().is_some() || matches!(self.effect, Effect::Engine(_));
-        has_another && (by_calls || is_known)
+        has_another && !self.is_shadow() && (by_calls || is_known)
     }
 
     /// The place in the history of the generation that is to come back.

@@ -1,8 +1,10 @@
 //! Objects in mode `shadow`: they hold nothing, and decide beside what is in effect.
 
+use std::sync::Arc;
+
 use bindery_controller::{Shadow, ShadowPart};
 use bindery_core::Text;
-use bindery_policy::{EffectMode, LastGood};
+use bindery_policy::{EffectMode, LastGood, ObservedEngine};
 use serde_json::Value;
 
 use super::{Effect, LoadedObject, LoadedObjects};
@@ -36,7 +38,7 @@ pub(crate) fn shadows(loaded: &LoadedObjects, with_reclaimers: bool) -> Vec<Shad
         let part = match &object.effect {
             Effect::Match(policy) => ShadowPart::Match(policy.clone()),
             Effect::Reclaim(rule) if with_reclaimers => ShadowPart::Reclaim(rule.clone()),
-            Effect::Engine(engine) => ShadowPart::Engine(engine.clone()),
+            Effect::Engine(engine) => ShadowPart::Engine(Arc::<ObservedEngine>::clone(engine)),
             Effect::Reclaim(_) | Effect::None => return None,
         };
         let spec = object.last_good.as_ref().map(|last_good| &last_good.spec);
