@@ -47,9 +47,8 @@ async fn a_policy_in_shadow_shows_what_it_changes_once_enforced() {
     let line = printed.lines().find(|line| line.contains("  binds-none  pvc default/c: ")).unwrap();
     assert!(line.contains("binds volume large (its policies allow the volume); shadow: "), "{line}");
     assert!(line.contains("policy size rejects volume large: "), "{line}");
-    let metric =
-        "bindery_shadow_differences_total{kind=\"MatchPolicy\",name=\"size\",difference=\"binds-none\"} 1";
-    replica.until_answer("/metrics", metric).await;
+    let labels = "kind=\"MatchPolicy\",name=\"size\",difference=\"binds-none\"";
+    assert_eq!(replica.metric(&format!("bindery_shadow_differences_total{{{labels}}}")).await, 1);
 
     policies.apply("MatchPolicy", "size", at_most(2, "enforce")).await;
     let status = policies.until_ready("MatchPolicy", "size", "Loaded").await;

@@ -24,8 +24,10 @@ pub(super) fn make(schema: &mut Value) {
     {
         *format = signed.into();
     }
-    // An empty list or map in each object would say nothing.
-    if fields.get("default").is_some_and(|value| value.is_null() || value.is_array() || value.is_object()) {
+    // An empty text, list or map in each object would say nothing, and an empty text is no time.
+    let is_empty =
+        |value: &Value| value.is_null() || value.is_array() || value.is_object() || *value == json!("");
+    if fields.get("default").is_some_and(is_empty) {
         fields.remove("default");
     }
     if let Some(Value::String(text)) = fields.get_mut("description") {
