@@ -266,6 +266,7 @@ fn configuration(case: &Case, policies: &Arc<Chain>, server: &Server<'_>) -> Con
         dynamic_provisioning: true,
         offer_again: false,
         policies: Arc::clone(policies),
+        shadows: Vec::new(),
     }
 }
 
