@@ -300,6 +300,7 @@ fn binder(api: &Api, conditions: Conditions, is_mended: bool) -> Arc<Binder<Api>
             dynamic_provisioning: true,
             offer_again: false,
             policies: Arc::new(api.objects().extra.policies.chain(is_mended)),
+            shadows: Vec::new(),
         },
         settings: Settings::default(),
         journal: None,

@@ -1,13 +1,13 @@
 //! `bindery diff`: what the shadows of a cluster decide otherwise, from the status of their objects.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use bindery_kube::{ApiClient, PolicyObjects};
+use bindery_kube::PolicyObjects;
 use bindery_policy::{ObjectStatus, ShadowDifference, ShadowReleased, ShadowStatus};
 use serde::Serialize;
 
+use crate::cluster::ClusterArguments;
 use crate::output::Format;
 use crate::policies::object::object_name;
 
@@ -20,12 +20,8 @@ use crate::policies::object::object_name;
 pub(crate) struct Arguments {
     /// Name of the object. By default all.
     name: Option<String>,
-    /// Kubeconfig of the cluster. By default those of the variable `KUBECONFIG`, else `~/.kube/config`.
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig. By default the current one.
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
+    #[command(flatten)]
+    cluster: ClusterArguments,
     /// Format of the differences.
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
@@ -58,9 +54,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 impl Arguments {
     async fn read(&self) -> Result<Vec<Shown>> {
-        let (file, context) = (self.kubeconfig.as_deref(), self.context.as_deref());
-        let client = ApiClient::of_user(file, context).await.map(|(client, _)| client);
-        let client = client.context("the kubeconfig cannot be used; name one by --kubeconfig")?;
+        let client = self.cluster.client().await?;
         let (objects, _) = PolicyObjects::new(&client);
         let objects = objects.list().await.context(
             "`bindery diff` lists engines, matchpolicies and reclaimpolicies of policy.bindery.dev",

@@ -55,7 +55,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
 fn verify(journal: String, mut files: Files) -> Verified {
     let first_file = files.header().map(|header| header.number);
     let (mut entries, mut lost, mut gaps, mut damage) = (0, 0, Vec::new(), Vec::new());
-    while let Some(entry) = files.next() {
+    for entry in files.by_ref() {
         match entry {
             Ok(entry) => {
                 entries += 1;

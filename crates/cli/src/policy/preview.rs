@@ -15,6 +15,7 @@ use bindery_policy::{Chain, Says};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::cluster::ClusterArguments;
 use crate::engine::EngineArguments;
 use crate::manifest::{self, Manifest};
 use crate::objects::{Resource, Title};
@@ -23,6 +24,7 @@ use crate::plan::load::{self, Object};
 use crate::plan::outcome::{self, Gets, claim_plan, volume_plan};
 use crate::plan::planner::Planner;
 use crate::policies::object::{self, Effect, Hosts, LoadedObject, object_name};
+use crate::policies::registry::RegistryModules;
 use crate::policies::{PolicyArguments, Purpose};
 
 /// What preview reads, for the error of a user that may not.
@@ -41,12 +43,8 @@ pub(crate) struct Arguments {
     /// mode `off`, the one of its name is left out.
     #[arg(value_name = "FILE|FOLDER", required = true)]
     files: Vec<PathBuf>,
-    /// Kubeconfig of the cluster. By default those of the variable `KUBECONFIG`, else `~/.kube/config`.
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig. By default the current one.
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
+    #[command(flatten)]
+    cluster: ClusterArguments,
     /// Format of the differences.
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
@@ -97,10 +95,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 impl Arguments {
     async fn preview(&self) -> Result<(Vec<Change>, (usize, usize))> {
-        let (file, context) = (self.kubeconfig.as_deref(), self.context.as_deref());
-        let client = ApiClient::of_user(file, context).await.map(|(client, _)| client);
-        let client = client.context("the kubeconfig cannot be used; name one by --kubeconfig")?;
-        let hosts = Hosts::new(self.engine.cache(), self.policies.shipped())?;
+        let client = self.cluster.client().await?;
+        let cache = self.engine.cache();
+        let hosts = Hosts::new(cache, self.policies.shipped(), RegistryModules::offline(cache))?;
         let now = self.of_cluster(&client, &hosts).await?;
         let changed = self.with_files(&client, &hosts, now.clone()).await?;
         let mut declared = now.policies.declared();

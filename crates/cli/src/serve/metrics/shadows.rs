@@ -15,7 +15,10 @@ use crate::serve::health::ReplicaHealth;
 #[derive(Debug)]
 pub(super) struct Shadows(pub(super) ReplicaHealth);
 
-const COUNTERS: [(&str, &str, fn(&ShadowMetrics) -> u64); 3] = [
+/// A counter: its name, its help, and its value.
+type Counted = (&'static str, &'static str, fn(&ShadowMetrics) -> u64);
+
+const COUNTERS: [Counted; 3] = [
     (
         "shadow_compared",
         "Decisions that a shadow has made too, and that were compared",
