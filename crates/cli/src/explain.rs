@@ -30,6 +30,7 @@ use crate::plan;
 use crate::plan::load::{self, Object};
 use crate::plan::planner::Planner;
 use crate::policies::object::{self, Hosts};
+use crate::policies::registry::RegistryModules;
 use crate::policies::{PolicyArguments, Purpose};
 
 /// The types of objects that are explained.
