@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use bindery_host::{Host, Limits, LoadError, Options};
+use bindery_host::{Host, Limits, Options};
 use bindery_registry::{Access, Artifact, Extra, Layout, Reference, Repository, copy, push};
 
 use super::module::ModuleArgument;
@@ -106,16 +106,17 @@ fn describe(argument: &ModuleArgument, path: &Path) -> Result<(BTreeMap<String, 
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let host = module::host(argument.cache())?;
     let policy = match host.load_file(path, Limits::policy()) {
-        Err(LoadError::NoExport { .. }) => {
+        Ok(policy) => policy,
+        Err(error) => {
             let options = Options { cache: argument.cache().engine_cache.clone(), ..Options::default() };
-            let engine = Host::new(&options)?.load_file(path, Limits::default());
-            engine.with_context(|| format!("{} is neither a policy nor an engine", path.display()))?;
+            if Host::new(&options)?.load_file(path, Limits::default()).is_err() {
+                return Err(error).with_context(|| format!("{} is no policy", path.display()));
+            }
             return Ok((
                 BTreeMap::from([(TITLE.to_owned(), stem)]),
                 vec!["bindery:policy/engine".to_owned()],
             ));
         }
-        policy => policy.with_context(|| format!("{} is no policy", path.display()))?,
     };
     let metadata = policy.metadata();
     let annotations =
