@@ -117,8 +117,8 @@ impl ConfiguredObjects {
         }
     }
 
-    /// Puts what is loaded and has changed into effect. While lists of objects with further facts are awaited,
-    /// later changes replace what is to be put into effect.
+    /// Puts what is loaded and has changed into effect. While lists of objects with further facts are
+    /// awaited, later changes replace what is to be put into effect.
     async fn swap(&mut self, binder: &Binder<ApiPort>, mut changed: Changed) {
         while changed.active || changed.shadows {
             let Components { engine, policies, shadows } = self.components();
