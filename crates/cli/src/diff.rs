@@ -102,8 +102,8 @@ impl Shown {
         );
         let released = released.as_ref().map(|ShadowReleased { kept, later, due, offered }| {
             format!(
-                "  of the released volumes {kept} would be kept, {later} kept and deleted later, {due} deleted by \
-                 now, and {offered} offered again\n"
+                "  of the released volumes {kept} would be kept, {later} kept and deleted later, {due} \
+                 deleted by now, and {offered} offered again\n"
             )
         });
         let head = head + &released.unwrap_or_default();
@@ -149,8 +149,8 @@ mod tests {
         let shown = Shown { kind, name, note: String::new(), shadow };
         assert_eq!(
             shown.text(),
-            "MatchPolicy zone: 3 decisions compared, 2 differ (2 other-volume); 0 not comparable, 1 dropped\n  \
-             2026-11-26T15:00:00Z  other-volume  pvc ns/c: binds volume v1; shadow: binds volume v2 (policy \
+            "MatchPolicy zone: 3 decisions compared, 2 differ (2 other-volume); 0 not comparable, 1 \
+             dropped\n  2026-11-26T15:00:00Z  other-volume  pvc ns/c: binds volume v1; shadow: binds volume v2 (policy \
              zone rejects volume v1: its zone is b, not a)\n"
         );
     }

@@ -64,8 +64,8 @@ impl PolicyArguments {
                 EffectMode::Enforce => {}
                 EffectMode::Off => continue,
                 EffectMode::Shadow => bail!(
-                    "{}: spec.mode is shadow, which only cluster objects can have; apply it, or write enforce \
-                     or off",
+                    "{}: spec.mode is shadow, which only cluster objects can have; apply it, or write \
+                     enforce or off",
                     at(&manifest)
                 ),
             }

@@ -21,8 +21,8 @@ pub struct Configuration<T> {
     pub offer_again: bool,
     /// The policies at the start; [`crate::Binder::swap_policies`] replaces them. None by default.
     pub policies: Arc<Chain>,
-    /// What decides beside engine and policies at the start; [`crate::Binder::swap_shadows`] replaces it. None
-    /// by default.
+    /// What decides beside engine and policies at the start; [`crate::Binder::swap_shadows`] replaces it.
+    /// None by default.
     pub shadows: Vec<Shadow>,
 }
 

@@ -109,8 +109,8 @@ pub struct MatchPolicySpec {
     /// (`shadow`), or is not loaded (`off`).
     #[serde(default)]
     pub mode: EffectMode,
-    /// In mode `shadow`: the name of the policy that this one replaces in its decisions; by default the one of
-    /// its own name, if there is one.
+    /// In mode `shadow`: the name of the policy that this one replaces in its decisions; by default the one
+    /// of its own name, if there is one.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 63)))]
     pub replaces: Option<Text>,
@@ -184,8 +184,8 @@ pub struct ReclaimPolicySpec {
     /// (`shadow`), or is not loaded (`off`).
     #[serde(default)]
     pub mode: EffectMode,
-    /// In mode `shadow`: the name of the policy that this one replaces in its decisions; by default the one of
-    /// its own name, if there is one.
+    /// In mode `shadow`: the name of the policy that this one replaces in its decisions; by default the one
+    /// of its own name, if there is one.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 63)))]
     pub replaces: Option<Text>,

@@ -126,7 +126,8 @@ impl ShadowMetrics {
         self.0.differences[kind as usize].get()
     }
 
-    /// The latest differences, at most [`DIFFERENCES_MAX`], newest first. Of an object each one is there once.
+    /// The latest differences, at most [`DIFFERENCES_MAX`], newest first. Of an object each kind is there
+    /// once.
     pub fn latest(&self) -> Vec<Difference> {
         self.0.latest.lock().iter().cloned().collect()
     }

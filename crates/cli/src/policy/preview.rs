@@ -28,15 +28,16 @@ use crate::policies::registry::RegistryModules;
 use crate::policies::{PolicyArguments, Purpose};
 
 /// What preview reads, for the error of a user that may not.
-const RIGHTS: &str = "`bindery policy preview` lists volumes, claims, classes, and engines, matchpolicies and \
-                      reclaimpolicies of policy.bindery.dev; where a policy reads labels of namespaces, also \
+const RIGHTS: &str = "`bindery policy preview` lists volumes, claims, classes, and engines, matchpolicies \
+                      and reclaimpolicies of policy.bindery.dev; where a policy reads labels of namespaces, also \
                       these";
 
 /// Show what policies or an engine would change now in a cluster, before you apply them.
 ///
 /// Reads the volumes, claims and classes of a cluster, and decides about all of them twice: with the policies
 /// and the engine that the cluster has, and with those of the files in addition, or in place of those of the
-/// same kind and name. Prints a line for each claim and each volume that would fare otherwise. Writes nothing.
+/// same kind and name. Prints a line for each claim and each volume that would fare otherwise. Writes
+/// nothing.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Objects of kind MatchPolicy, ReclaimPolicy or Engine: a file, a folder, or `-` for standard input. Of

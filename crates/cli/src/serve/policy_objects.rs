@@ -167,8 +167,8 @@ impl ConfiguredObjects {
         }
     }
 
-    /// Waits for a change of an object, or for the end of a load, and takes it over. Returns what else is to be
-    /// in effect. It may be dropped.
+    /// Waits for a change of an object, or for the end of a load, and takes it over. Returns what else is to
+    /// be in effect. It may be dropped.
     async fn next_change(&mut self) -> Changed {
         let together_until = self.loads.together_until();
         tokio::select! {
@@ -180,8 +180,8 @@ impl ConfiguredObjects {
         }
     }
 
-    /// Puts what is loaded and has changed into effect. While lists of objects with further facts are awaited,
-    /// later changes replace what is to be put into effect.
+    /// Puts what is loaded and has changed into effect. While lists of objects with further facts are
+    /// awaited, later changes replace what is to be put into effect.
     async fn swap(&mut self, binder: &Binder<ApiPort>, mut changed: Changed) {
         while changed.active || changed.shadows {
             let Components { engine, policies, shadows } = self.components();

@@ -27,7 +27,10 @@ async fn until_different(policies: &PolicyApi, kind: &str, name: &str) -> Value 
 #[tokio::test]
 async fn a_policy_in_shadow_shows_what_it_changes_once_enforced() {
     let (cluster, policies, mut replica) = cluster_with_kinds().await;
-    let at_most = |times: u32, mode: &str| json!({"module": "builtin:at-most-n-times", "settings": {"times": times}, "mode": mode});
+    let at_most = |times: u32, mode: &str| {
+        let settings = json!({"times": times});
+        json!({"module": "builtin:at-most-n-times", "settings": settings, "mode": mode})
+    };
     policies.apply("MatchPolicy", "size", at_most(2, "shadow")).await;
     let status = policies.until_ready("MatchPolicy", "size", "Loaded").await;
     let effective = condition(&status, "Effective");
@@ -81,7 +84,10 @@ async fn a_policy_in_shadow_shows_what_it_changes_once_enforced() {
 #[tokio::test]
 async fn a_shadow_that_cannot_be_loaded_holds_nothing_until_enforced() {
     let (cluster, policies, mut replica) = cluster_with_kinds().await;
-    let spec = |mode: &str| json!({"module": "builtin:at-most-n-times", "settings": {"times": "many"}, "mode": mode});
+    let spec = |mode: &str| {
+        let settings = json!({"times": "many"});
+        json!({"module": "builtin:at-most-n-times", "settings": settings, "mode": mode})
+    };
     policies.apply("MatchPolicy", "size", spec("shadow")).await;
     let status = policies.until_ready("MatchPolicy", "size", "SettingsInvalid").await;
     let message = condition(&status, "Ready")["message"].as_str().unwrap();

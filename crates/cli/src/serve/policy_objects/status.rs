@@ -129,8 +129,8 @@ impl ConfiguredObjects {
 }
 
 /// What an object in mode `shadow` does.
-const IN_SHADOW: &str = "it decides beside what is in effect, and nothing of it is carried out: status.shadow \
-                         and `bindery diff` show what it would change";
+const IN_SHADOW: &str = "it decides beside what is in effect, and nothing of it is carried out: \
+                         status.shadow and `bindery diff` show what it would change";
 
 /// What a shadow has shown.
 fn shadow_status(metrics: &ShadowMetrics) -> ShadowStatus {
