@@ -29,8 +29,8 @@ use crate::policies::{PolicyArguments, Purpose};
 
 /// What preview reads, for the error of a user that may not.
 const RIGHTS: &str = "`bindery policy preview` lists volumes, claims, classes, and engines, matchpolicies \
-                      and reclaimpolicies of policy.bindery.dev; where a policy reads labels of namespaces, also \
-                      these";
+                      and reclaimpolicies of policy.bindery.dev; where a policy reads labels of \
+                      namespaces, also these";
 
 /// Show what policies or an engine would change now in a cluster, before you apply them.
 ///
