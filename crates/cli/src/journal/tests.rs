@@ -138,6 +138,5 @@ async fn a_decision_takes_at_most_1_kib_with_a_matcher_of_100_candidates() {
     // One decision of each claim judges.
     assert!(judged >= 100 * claims, "{judged} volumes judged");
     let of_judging = bytes * decisions / claims;
-    println!("{of_judging} bytes for each claim, {judged} rows");
     assert!(of_judging <= 1_024, "{of_judging} bytes for each of {claims} claims, {bytes} for a decision");
 }
