@@ -64,12 +64,7 @@ fn volume(number: u64) -> Volume {
 fn claim(number: u64) -> Claim {
     let namespace = format!("team-{}", scattered(number) % 40);
     let key = ClaimKey::new(namespace, format!("data-database-{number}"));
-    Claim {
-        uid: Uid(uid(2, number)),
-        class: Some("fast".into()),
-        request: gib(1 + number % 5),
-        ..bindery_kit::claim(key)
-    }
+    Claim { uid: Uid(uid(2, number)), class: Some("fast".into()), request: gib(1), ..bindery_kit::claim(key) }
 }
 
 /// What a journal of decisions takes.
