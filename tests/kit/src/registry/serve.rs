@@ -216,7 +216,10 @@ impl Shared {
         if let Some((repository, digest)) = place.split_once("/referrers/")
             && !self.settings.without_referrers
         {
-            return Response::new(store.referrers(repository, digest).to_string().into());
+            let mut response = Response::new(store.referrers(repository, digest).to_string().into());
+            let media_type = "application/vnd.oci.image.index.v1+json";
+            response.headers_mut().insert(CONTENT_TYPE, media_type.parse().unwrap());
+            return response;
         }
         if place.ends_with("/blobs/uploads/") && *method == Method::POST {
             let mut response = status(StatusCode::ACCEPTED);
