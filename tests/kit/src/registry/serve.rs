@@ -23,7 +23,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::store::Store;
+use super::store::{Store, digest};
 use super::{Intercept, RegistrySettings, Reply};
 
 /// The token that the registry gives and takes.
@@ -191,6 +191,10 @@ impl Shared {
     ) -> Response<Bytes> {
         let mut store = self.store.lock().unwrap();
         let place = path.strip_prefix("/v2/").unwrap_or_default();
+        if place.is_empty() {
+            // Other clients ask first whether this is a registry.
+            return Response::new(Bytes::from_static(b"{}"));
+        }
         if let Some((repository, name)) = place.split_once("/manifests/") {
             if *method == Method::PUT {
                 let media_type = headers.get(CONTENT_TYPE).unwrap().to_str().unwrap();
@@ -207,7 +211,9 @@ impl Shared {
             return match store.manifest(repository, name) {
                 Some((media_type, bytes)) => {
                     let mut response = Response::new(Bytes::copy_from_slice(bytes));
-                    response.headers_mut().insert(CONTENT_TYPE, media_type.parse().unwrap());
+                    let headers = response.headers_mut();
+                    headers.insert(CONTENT_TYPE, media_type.parse().unwrap());
+                    headers.insert("docker-content-digest", digest(bytes).parse().unwrap());
                     response
                 }
                 None => status(StatusCode::NOT_FOUND),

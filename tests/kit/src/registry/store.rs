@@ -16,7 +16,8 @@ pub(super) struct Store {
     tags: BTreeMap<(String, String), String>,
 }
 
-fn digest(bytes: &[u8]) -> String {
+/// SHA-256 of bytes.
+pub(super) fn digest(bytes: &[u8]) -> String {
     let hex: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")
 }
