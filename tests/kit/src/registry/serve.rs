@@ -229,12 +229,22 @@ impl Shared {
         }
         if place.ends_with("/blobs/uploads/") && *method == Method::POST {
             let mut response = status(StatusCode::ACCEPTED);
-            response.headers_mut().insert(LOCATION, format!("{path}1?state=x").parse().unwrap());
+            response
+                .headers_mut()
+                .insert(LOCATION, format!("{path}{}?state=x", store.begin_upload()).parse().unwrap());
+            return response;
+        }
+        if place.contains("/blobs/uploads/") && *method == Method::PATCH {
+            store.uploads.entry(path.to_owned()).or_default().extend_from_slice(body);
+            let mut response = status(StatusCode::ACCEPTED);
+            response.headers_mut().insert(LOCATION, format!("{path}?state=y").parse().unwrap());
             return response;
         }
         if place.contains("/blobs/uploads/") && *method == Method::PUT {
+            let mut whole = store.uploads.remove(path).unwrap_or_default();
+            whole.extend_from_slice(body);
             let named = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "digest");
-            let is_right = named.is_some_and(|(_, digest)| digest == store.put_blob(body));
+            let is_right = named.is_some_and(|(_, digest)| digest == store.put_blob(&whole));
             return status(if is_right { StatusCode::CREATED } else { StatusCode::BAD_REQUEST });
         }
         match place.split_once("/blobs/").and_then(|(_, digest)| store.blobs.get(digest)) {
