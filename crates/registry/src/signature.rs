@@ -2,8 +2,8 @@
 //! registry.
 //!
 //! Cosign 3 writes a Sigstore bundle as a referrer of the manifest (`bundle.rs`); cosign 2 wrote payloads
-//! under a tag (`simple.rs`). Both are written and read. A time, a certificate or an entry of a transparency log in
-//! them proves nothing here, and is not read.
+//! under a tag (`simple.rs`). Both are written and read. A time, a certificate or an entry of a transparency
+//! log in them proves nothing here, and is not read.
 
 mod bundle;
 mod keys;

@@ -15,6 +15,8 @@ use http::{HeaderMap, Method, Response};
 use serde_json::{Value, json};
 use support::{artifact, reference, repository};
 
+/// A change of a manifest, and why it is refused.
+type Change = (fn(&mut Value), &'static str);
 type Rule = fn(&Method, &str, &HeaderMap) -> Option<Reply>;
 
 fn answer(status: u16, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Option<Reply> {
@@ -46,7 +48,7 @@ fn impatient(registry: &OciRegistry) -> Remote {
 
 async fn error(registry: &OciRegistry) -> RegistryError {
     let tag = Name::Tag("1.0.0".to_owned());
-    pull(&impatient(registry), &tag).await.err().expect("a hostile registry must not be believed")
+    pull(&impatient(registry), &tag).await.expect_err("a hostile registry must not be believed")
 }
 
 #[tokio::test]
@@ -104,7 +106,7 @@ async fn what_is_no_module_is_refused_with_what_it_is() {
     let registry = registry(|_, _, _| None).await;
     let remote = repository(&registry, Access::Pull);
     let bytes = registry.manifest("team/policy", "1.0.0").unwrap();
-    let changes: [(fn(&mut Value), &str); 5] = [
+    let changes: [Change; 5] = [
         (|manifest| manifest["config"]["mediaType"] = media::IMAGE_CONFIG.into(), "its configuration is"),
         (|manifest| manifest["layers"][0]["mediaType"] = "text/plain".into(), "its layer is \"text/plain\""),
         (|manifest| manifest["layers"] = json!([]), "it has 0 layers"),
@@ -140,7 +142,7 @@ async fn a_blob_is_redirected_without_credentials_and_nothing_else_is() {
             *method == Method::GET && path.contains("/blobs/") && headers.contains_key("authorization");
         is_redirected.then(|| answer(307, &[("location", &format!("http://{to}{path}"))], ""))?
     });
-    pull(&remote, &Name::Tag("1.0.0".to_owned())).await.err().expect("the storage lacks the cases");
+    pull(&remote, &Name::Tag("1.0.0".to_owned())).await.expect_err("the storage lacks the cases");
     let seen = storage.requests();
     assert!(!seen.is_empty() && seen.iter().all(|(_, _, authorization)| authorization.is_none()), "{seen:?}");
 }

@@ -199,3 +199,34 @@ fn a_key_of_another_kind_is_refused_with_the_remedy() {
     let many = std::iter::repeat_with(|| key().1).take(17).collect();
     assert!(TrustedKeys::new(many, Require::Any).is_err());
 }
+
+/// `tests/recorded` says how these were recorded.
+#[tokio::test]
+async fn what_the_real_cosign_has_written_is_verified() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded");
+    let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
+    let public = PublicKey::read_all(&read("cosign.pub")).unwrap().remove(0);
+    let key = SigningKey::read(&read("cosign.key"), Some(b"secret")).unwrap();
+    assert_eq!(key.public().unwrap(), public);
+    assert!(SigningKey::read(&read("cosign.key"), Some(b"wrong")).is_err());
+    for format in ["cosign-bundle", "cosign-tag"] {
+        let layout = Layout::new(folder.join(format));
+        let entries = layout.entries().unwrap();
+        let is_module = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains("application/wasm\"");
+        let mut verified = 0;
+        for entry in entries {
+            use bindery_registry::Repository as _;
+            let name = Name::Digest(entry.digest);
+            if is_module(&layout.manifest(&name).await.unwrap()) {
+                verify(&layout, &entry.digest, &any(&[&public])).await.unwrap();
+                unverified(verify(&layout, &entry.digest, &any(&[&another_key()])).await);
+                verified += 1;
+            }
+        }
+        assert_eq!(verified, 1, "{format}");
+    }
+}
+
+fn another_key() -> PublicKey {
+    key().1
+}

@@ -23,7 +23,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::store::Store;
+use super::store::{Store, digest};
 use super::{Intercept, RegistrySettings, Reply};
 
 /// The token that the registry gives and takes.
@@ -191,6 +191,10 @@ impl Shared {
     ) -> Response<Bytes> {
         let mut store = self.store.lock().unwrap();
         let place = path.strip_prefix("/v2/").unwrap_or_default();
+        if place.is_empty() {
+            // Other clients ask first whether this is a registry.
+            return Response::new(Bytes::from_static(b"{}"));
+        }
         if let Some((repository, name)) = place.split_once("/manifests/") {
             if *method == Method::PUT {
                 let media_type = headers.get(CONTENT_TYPE).unwrap().to_str().unwrap();
@@ -207,7 +211,9 @@ impl Shared {
             return match store.manifest(repository, name) {
                 Some((media_type, bytes)) => {
                     let mut response = Response::new(Bytes::copy_from_slice(bytes));
-                    response.headers_mut().insert(CONTENT_TYPE, media_type.parse().unwrap());
+                    let headers = response.headers_mut();
+                    headers.insert(CONTENT_TYPE, media_type.parse().unwrap());
+                    headers.insert("docker-content-digest", digest(bytes).parse().unwrap());
                     response
                 }
                 None => status(StatusCode::NOT_FOUND),
@@ -216,16 +222,29 @@ impl Shared {
         if let Some((repository, digest)) = place.split_once("/referrers/")
             && !self.settings.without_referrers
         {
-            return Response::new(store.referrers(repository, digest).to_string().into());
+            let mut response = Response::new(store.referrers(repository, digest).to_string().into());
+            let media_type = "application/vnd.oci.image.index.v1+json";
+            response.headers_mut().insert(CONTENT_TYPE, media_type.parse().unwrap());
+            return response;
         }
         if place.ends_with("/blobs/uploads/") && *method == Method::POST {
             let mut response = status(StatusCode::ACCEPTED);
-            response.headers_mut().insert(LOCATION, format!("{path}1?state=x").parse().unwrap());
+            response
+                .headers_mut()
+                .insert(LOCATION, format!("{path}{}?state=x", store.begin_upload()).parse().unwrap());
+            return response;
+        }
+        if place.contains("/blobs/uploads/") && *method == Method::PATCH {
+            store.uploads.entry(path.to_owned()).or_default().extend_from_slice(body);
+            let mut response = status(StatusCode::ACCEPTED);
+            response.headers_mut().insert(LOCATION, format!("{path}?state=y").parse().unwrap());
             return response;
         }
         if place.contains("/blobs/uploads/") && *method == Method::PUT {
+            let mut whole = store.uploads.remove(path).unwrap_or_default();
+            whole.extend_from_slice(body);
             let named = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "digest");
-            let is_right = named.is_some_and(|(_, digest)| digest == store.put_blob(body));
+            let is_right = named.is_some_and(|(_, digest)| digest == store.put_blob(&whole));
             return status(if is_right { StatusCode::CREATED } else { StatusCode::BAD_REQUEST });
         }
         match place.split_once("/blobs/").and_then(|(_, digest)| store.blobs.get(digest)) {

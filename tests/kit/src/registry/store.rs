@@ -14,14 +14,24 @@ pub(super) struct Store {
     /// Media type and bytes, by repository and digest.
     manifests: BTreeMap<(String, String), Manifest>,
     tags: BTreeMap<(String, String), String>,
+    /// What was uploaded in pieces, by path.
+    pub(super) uploads: BTreeMap<String, Vec<u8>>,
+    begun: u64,
 }
 
-fn digest(bytes: &[u8]) -> String {
+/// SHA-256 of bytes.
+pub(super) fn digest(bytes: &[u8]) -> String {
     let hex: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")
 }
 
 impl Store {
+    /// The number of a new upload.
+    pub(super) fn begin_upload(&mut self) -> u64 {
+        self.begun += 1;
+        self.begun
+    }
+
     pub(super) fn put_blob(&mut self, bytes: &[u8]) -> String {
         let digest = digest(bytes);
         self.blobs.insert(digest.clone(), bytes.to_vec());
