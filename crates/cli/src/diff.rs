@@ -150,9 +150,8 @@ mod tests {
         assert_eq!(
             shown.text(),
             "MatchPolicy zone: 3 decisions compared, 2 differ (2 other-volume); 0 not comparable, 1 \
-             dropped\n  2026-11-26T15:00:00Z  other-volume  pvc ns/c: binds volume v1; shadow: binds volume v2 \
-             (policy \
-             zone rejects volume v1: its zone is b, not a)\n"
+             dropped\n  2026-11-26T15:00:00Z  other-volume  pvc ns/c: binds volume v1; shadow: binds \
+             volume v2 (policy zone rejects volume v1: its zone is b, not a)\n"
         );
     }
 }

@@ -41,8 +41,8 @@ impl<P: Port> Binder<P> {
     }
 
     /// Counts the released volumes by what reclaimers in shadow say
-    /// ([`bindery_policy::ShadowMetrics::released`]). It asks them on this thread: about each volume once, and
-    /// again after a change of what it shows.
+    /// ([`bindery_policy::ShadowMetrics::released`]). It asks them on this thread: about each volume once,
+    /// and again after a change of what it shows.
     pub fn count_released_for_shadows(&self) {
         let (policies, now) = (self.decider.policies.get(), self.port.now());
         policies.shadows.iter().for_each(|shadowing| shadowing.count_released(&self.store, now));
