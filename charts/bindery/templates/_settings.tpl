@@ -13,9 +13,9 @@ engine-cache: /var/cache/bindery/engines
 {{- with .Values.journal }}
 {{- if .enabled }}
 journal: /var/lib/bindery/journal
-journal-size: {{ .fileSize }}
-journal-age: {{ .fileHours }}
-journal-keep: {{ .keep }}
+journal-size: {{ int64 .fileSize }}
+journal-age: {{ int64 .fileHours }}
+journal-keep: {{ int64 .keep }}
 {{- end }}
 {{- end }}
 {{- if include "bindery.documents" . | fromJson }}

@@ -9,6 +9,7 @@ mod judge;
 pub(crate) mod module;
 #[cfg(feature = "authoring")]
 mod new;
+mod recorded;
 mod shown;
 mod test;
 #[cfg(test)]

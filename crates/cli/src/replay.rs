@@ -42,8 +42,8 @@ pub(crate) struct Arguments {
     /// Format of the result.
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
-    /// Decide with another engine, the file of a component or `native`, and report what it would have changed.
-    /// Differences are the answer then, so the exit status is 0.
+    /// Decide with another engine, the file of a component or `native`, and report what it would have
+    /// changed. Differences are the answer then, so the exit status is 0.
     #[arg(long, value_name = "native|FILE")]
     with: Option<PathBuf>,
     #[command(flatten)]

@@ -153,6 +153,7 @@ struct Process {
 
 async fn run_until_stopped(arguments: &Arc<Arguments>) -> Result<()> {
     files::raise_limit(arguments.webhook.connections_max())?;
+    arguments.journal.check()?;
     let mut process = Process {
         stop: Stop::new()?,
         startup: Startup::default(),

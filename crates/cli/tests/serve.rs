@@ -19,6 +19,8 @@ mod explain;
 mod faults;
 #[path = "serve/idle.rs"]
 mod idle;
+#[path = "serve/journal.rs"]
+mod journal;
 #[path = "serve/kills.rs"]
 mod kills;
 #[path = "serve/leading.rs"]
@@ -37,6 +39,7 @@ mod steer;
 mod steer_mishaps;
 #[path = "serve/steer_waiting.rs"]
 mod steer_waiting;
+mod support;
 #[path = "serve/watches.rs"]
 mod watches;
 

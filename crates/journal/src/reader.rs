@@ -254,7 +254,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// Yields the entries; the first error is the last item that has a meaning, because the chain is broken there.
+/// Yields the entries; nothing after the first error has a meaning, because the chain is broken there.
 impl<R: Read> Iterator for Reader<R> {
     type Item = Result<Entry, ReadError>;
 

@@ -17,8 +17,8 @@ pub enum Replayed {
     Faulted(EngineFault),
 }
 
-/// Decides the request of `record` again, from its evidence alone. Returns the units of fuel too, if the engine
-/// counts them.
+/// Decides the request of `record` again, from its evidence alone. Returns the units of fuel too, if the
+/// engine counts them.
 pub fn replay(record: &Record, engine: &dyn Engine) -> (Replayed, Option<u64>) {
     let evidence = &record.evidence;
     let mut replayer = Replayer::new(&evidence.exchanges);

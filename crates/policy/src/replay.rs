@@ -9,7 +9,7 @@ use crate::evidence::AskedPolicy;
 use crate::kept::Verdict;
 use crate::{
     Chain, Judged, Matcher, MatcherEvidence, Narrowing, Policy, PolicyEvidence, PolicyFault, ReclaimRule,
-    ReclaimerEvidence, Wish,
+    Reclaimer, ReclaimerEvidence, Wish,
 };
 
 /// What became of recorded answers that were asked for again.
@@ -51,30 +51,64 @@ impl PolicyEvidence {
         }
         for evidence in &self.matchers {
             let loaded = chain.policies().iter().find(|policy| policy.name == evidence.policy.name);
+            let loaded = loaded.and_then(|Policy { name, settings, matcher, .. }| {
+                Some(Loaded { name, settings, module: &**matcher.as_ref().ok()? })
+            });
             asked.matcher(evidence, loaded);
         }
         for evidence in &self.reclaimers {
             let loaded = chain.reclaimers().iter().find(|rule| rule.name == evidence.policy.name);
+            let loaded = loaded.and_then(|ReclaimRule { name, settings, reclaimer, .. }| {
+                Some(Loaded { name, settings, module: &**reclaimer.as_ref().ok()? })
+            });
             asked.reclaimer(evidence, loaded);
+        }
+        asked
+    }
+
+    /// Asks a module again what the policy of this name was asked, with the recorded settings.
+    pub fn ask_matcher(&self, name: &str, module: &dyn Matcher) -> AskedAgain {
+        let mut asked = AskedAgain::default();
+        for evidence in self.matchers.iter().filter(|evidence| *evidence.policy.name == *name) {
+            let AskedPolicy { name, settings, .. } = &evidence.policy;
+            asked.matcher(evidence, Some(Loaded { name, settings, module }));
+        }
+        asked
+    }
+
+    /// As [`PolicyEvidence::ask_matcher`], of a reclaimer.
+    pub fn ask_reclaimer(&self, name: &str, module: &dyn Reclaimer) -> AskedAgain {
+        let mut asked = AskedAgain::default();
+        for evidence in self.reclaimers.iter().filter(|evidence| *evidence.policy.name == *name) {
+            let AskedPolicy { name, settings, .. } = &evidence.policy;
+            asked.reclaimer(evidence, Some(Loaded { name, settings, module }));
         }
         asked
     }
 }
 
+/// A policy that can be asked.
+struct Loaded<'a, M: ?Sized> {
+    name: &'a Text,
+    settings: &'a str,
+    module: &'a M,
+}
+
 impl AskedAgain {
-    fn matcher(&mut self, evidence: &MatcherEvidence, loaded: Option<&Policy>) {
+    fn matcher(&mut self, evidence: &MatcherEvidence, loaded: Option<Loaded<'_, dyn Matcher + '_>>) {
         let (then, answers) = (&evidence.policy, 1 + evidence.volumes.len());
         if !evidence.is_whole() {
             return self.not_whole(then);
         }
-        let loaded = loaded.and_then(|policy| Some((policy, policy.matcher.as_ref().ok()?)));
-        let now = loaded.map(|(Policy { name, settings, .. }, matcher)| {
-            AskedPolicy::new(name, settings, matcher.metadata(), matcher.digest())
+        let now = loaded.as_ref().map(|Loaded { name, settings, module }| {
+            AskedPolicy::new(name, settings, module.metadata(), module.digest())
         });
-        let (Some((policy, matcher)), Some(now)) = (loaded, self.comparable(then, now, answers)) else {
+        let (Some(Loaded { settings, module: matcher, .. }), Some(now)) =
+            (loaded, self.comparable(then, now, answers))
+        else {
             return;
         };
-        let narrowing = matcher.narrow(&policy.settings, &evidence.claim);
+        let narrowing = matcher.narrow(settings, &evidence.claim);
         let judges = narrowing.as_ref().is_ok_and(|narrowing| narrowing.judge);
         self.compare(
             then,
@@ -89,7 +123,7 @@ impl AskedAgain {
             self.not_asked += evidence.volumes.len();
             return;
         }
-        let verdicts = judge(&**matcher, &policy.settings, evidence);
+        let verdicts = judge(matcher, settings, evidence);
         for (at, (volume, verdict)) in evidence.volumes.iter().zip(&evidence.verdicts).enumerate() {
             let answer = match &verdicts {
                 Ok(verdicts) => verdicts.get(at).map_or_else(String::new, |verdict| now.verdict(*verdict)),
@@ -99,18 +133,17 @@ impl AskedAgain {
         }
     }
 
-    fn reclaimer(&mut self, evidence: &ReclaimerEvidence, loaded: Option<&ReclaimRule>) {
+    fn reclaimer(&mut self, evidence: &ReclaimerEvidence, loaded: Option<Loaded<'_, dyn Reclaimer + '_>>) {
         let ReclaimerEvidence { policy: then, volume, shown, judged } = evidence;
         if !evidence.is_whole() {
             return self.not_whole(then);
         }
-        let loaded = loaded.and_then(|rule| Some((rule, rule.reclaimer.as_ref().ok()?)));
-        let now = loaded.map(|(ReclaimRule { name, settings, .. }, reclaimer)| {
-            AskedPolicy::new(name, settings, reclaimer.metadata(), reclaimer.digest())
+        let now = loaded.as_ref().map(|Loaded { name, settings, module }| {
+            AskedPolicy::new(name, settings, module.metadata(), module.digest())
         });
-        let (Some((rule, reclaimer)), Some(now)) = (loaded, self.comparable(then, now, 1)) else { return };
-        let answer = reclaimer.judge(&rule.settings, shown);
-        let answer = answer.and_then(|judged| judged.check(reclaimer.metadata()));
+        let (Some(loaded), Some(now)) = (loaded, self.comparable(then, now, 1)) else { return };
+        let answer = loaded.module.judge(loaded.settings, shown);
+        let answer = answer.and_then(|judged| judged.check(loaded.module.metadata()));
         self.compare(then, Some(volume), then.judged(*judged), said(answer, |judged| now.judged(judged)));
     }
 

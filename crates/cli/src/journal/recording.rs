@@ -53,17 +53,24 @@ pub(crate) struct Recording {
 struct Recorder(Appender);
 
 impl JournalArguments {
+    /// Checks that the settings fit together.
+    pub(crate) fn check(&self) -> Result<()> {
+        let Self { journal_size, journal_keep, .. } = self;
+        if *journal_keep < 2 * journal_size {
+            bail!(
+                "--journal-keep {journal_keep} is less than twice --journal-size {journal_size}: keep more, \
+                 or give a smaller size"
+            );
+        }
+        Ok(())
+    }
+
     /// Starts the journal; `None` without `--journal`. A full disk is no error: then binding goes on and
     /// records are lost, as later.
     pub(crate) fn start(&self, replica: &str, mode: &str) -> Result<Option<Recording>> {
         let Some(folder) = &self.journal else { return Ok(None) };
         let Self { journal_size, journal_age, journal_keep, .. } = self;
-        if *journal_keep < 2 * journal_size {
-            bail!(
-                "--journal-keep {journal_keep} is less than twice --journal-size {journal_size}: keep more, or \
-                 give a smaller size"
-            );
-        }
+        self.check()?;
         let rotation = Rotation {
             size: journal_size * MIB,
             age: Duration::from_secs(journal_age * 3_600),

@@ -7,7 +7,7 @@ use bindery_controller::{Binder, Configuration, Key, Parts, Settings};
 use bindery_core::{BindingMode, Claim, ClaimKey, Text, Uid, Volume, VolumeAnnotations, VolumePhase};
 use bindery_engine::DefaultEngine;
 use bindery_journal::{Files, What};
-use bindery_kit::{AtMostTwice, InMemoryApi, gib, policy};
+use bindery_kit::{InMemoryApi, Larger, gib, policy};
 use bindery_policy::Chain;
 use bindery_store::{Delivery, Kind, Store};
 use clap::Parser;
@@ -64,17 +64,20 @@ fn volume(number: u64) -> Volume {
 fn claim(number: u64) -> Claim {
     let namespace = format!("team-{}", scattered(number) % 40);
     let key = ClaimKey::new(namespace, format!("data-database-{number}"));
-    Claim {
-        uid: Uid(uid(2, number)),
-        class: Some("fast".into()),
-        request: gib(1 + number % 5),
-        ..bindery_kit::claim(key)
-    }
+    Claim { uid: Uid(uid(2, number)), class: Some("fast".into()), request: gib(1), ..bindery_kit::claim(key) }
 }
 
-/// Binds as many claims, one after the other, while `free` more volumes are there. Returns the number of
-/// decisions, and the bytes of the journal for each.
-async fn bytes_of_a_decision(claims: u64, free: u64, chain: Chain) -> (u64, u64) {
+/// What a journal of decisions takes.
+struct Taken {
+    decisions: u64,
+    /// Volumes that policies have judged, over all decisions.
+    judged: u64,
+    /// Bytes of the journal for each decision.
+    bytes: u64,
+}
+
+/// Binds as many claims, one after the other, while `free` more volumes are there.
+async fn journal_of(claims: u64, free: u64, chain: Chain) -> Taken {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     let line = Line::parse_from(["bindery", "--journal", path]);
@@ -110,23 +113,30 @@ async fn bytes_of_a_decision(claims: u64, free: u64, chain: Chain) -> (u64, u64)
         assert_eq!(binder.sync(&key).await.result, Ok(()));
     }
     recording.finish().unwrap();
-    let entries = Files::open(folder.path()).unwrap().map(|entry| entry.unwrap().what);
-    let decisions = entries.filter(|what| matches!(what, What::Decision(_))).count() as u64;
+    let (mut decisions, mut judged) = (0, 0);
+    for entry in Files::open(folder.path()).unwrap() {
+        let What::Decision(record) = entry.unwrap().what else { continue };
+        decisions += 1;
+        let matchers = record.policies.iter().flat_map(|policies| &policies.matchers);
+        judged += matchers.map(|matcher| matcher.volumes.len() as u64).sum::<u64>();
+    }
     let files = folder.path().read_dir().unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
-    (decisions, files.sum::<u64>() / decisions)
+    Taken { decisions, judged, bytes: files.sum::<u64>() / decisions }
 }
 
 #[tokio::test]
 async fn a_decision_takes_at_most_300_bytes_without_matchers() {
-    let (decisions, bytes) = bytes_of_a_decision(1_000, 1_000, Chain::default()).await;
-    println!("{decisions} decisions of {bytes} bytes each");
+    let Taken { decisions, bytes, .. } = journal_of(1_000, 1_000, Chain::default()).await;
     assert!(decisions >= 5_000 && bytes <= 300, "{decisions} decisions of {bytes} bytes each");
 }
 
 #[tokio::test]
 async fn a_decision_takes_at_most_1_kib_with_a_matcher_of_100_candidates() {
-    let chain = Chain::new(vec![policy("size", AtMostTwice::judging())]);
-    let (decisions, bytes) = bytes_of_a_decision(300, 300, chain).await;
-    println!("{decisions} decisions of {bytes} bytes each");
-    assert!(decisions >= 1_500 && bytes <= 1_024, "{decisions} decisions of {bytes} bytes each");
+    let chain = Chain::new(vec![policy("larger", Larger { zone: None })]);
+    let claims = 200;
+    let Taken { decisions, judged, bytes } = journal_of(claims, 100, chain).await;
+    // One decision of each claim judges.
+    assert!(judged >= 100 * claims, "{judged} volumes judged");
+    let of_judging = bytes * decisions / claims;
+    assert!(of_judging <= 1_024, "{of_judging} bytes for each of {claims} claims, {bytes} for a decision");
 }

@@ -11,7 +11,7 @@ use bindery_policy::{Metadata, SettingsSchema};
 
 use super::cases::{self, Answer, Case, File, Verdict};
 use super::judge::Tested;
-use super::module;
+use super::{module, recorded};
 use crate::output;
 
 /// Hold a policy against cases.
@@ -29,10 +29,20 @@ pub(crate) struct Arguments {
     /// Write what the policy says into the cases, as what they expect. Comments in `expect` are lost.
     #[arg(long)]
     update: bool,
+    /// Instead of cases, ask again what the policy of `--named` was asked in this journal, with the settings
+    /// of then. Each answer that is another one is printed.
+    #[arg(long, value_name = "JOURNAL", requires = "named", conflicts_with_all = ["cases", "update"])]
+    from: Option<PathBuf>,
+    /// The name of the policy in the journal.
+    #[arg(long, value_name = "POLICY", requires = "from")]
+    named: Option<String>,
 }
 
 /// Runs `bindery policy test`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if let (Some(journal), Some(name)) = (&arguments.from, &arguments.named) {
+        return recorded::run(journal, name, &arguments.module.load()?);
+    }
     let files = if arguments.cases.is_empty() {
         let beside = cases::folder_beside(&arguments.module.path()?);
         let why = "no cases are given, and none are beside the module; name files or folders of cases";

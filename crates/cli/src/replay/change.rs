@@ -47,8 +47,11 @@ mod tests {
             let claim = bindery_kit::claim(ClaimKey::new("ns", "c")).target();
             of(&[Action::ReserveVolume { volume: bindery_kit::volume(name).target(), claim, mark: true }])
         };
-        let starts =
-            of(&[Action::StartOperation(Operation { kind: OperationKind::Provision, uid: "u".into() })]);
+        let starts = of(&[Action::StartOperation(Operation {
+            kind: OperationKind::Provision,
+            plugin: "p".into(),
+            uid: "u".into(),
+        })]);
         let requeues = of(&[Action::EnqueueClaim(ClaimKey::new("ns", "c"))]);
         let tally = Tally { reason: Reason::TooSmall, count: 1, nearest: Vec::new() };
         let tells = Decision { tallies: vec![tally], ..Decision::done() };

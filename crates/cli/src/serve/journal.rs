@@ -41,7 +41,8 @@ pub(super) async fn report_losses(journal: Appender, mark: ForeignWriterMark, re
             continue;
         }
         let message = format!(
-            "replica {replica}: {lost} records of the decision journal are lost since its start; binding goes on"
+            "replica {replica}: {lost} records of the decision journal are lost since its start; binding \
+             goes on"
         );
         match mark.emit(REASON, &message, clock()).await {
             Ok(()) => told = lost,

@@ -110,6 +110,8 @@ fn a_bad_setting_is_refused_with_its_place_and_what_is_allowed() {
             file("listen: 8080"),
             &["setting listen in settings.yaml", "8080", "not IP:PORT, such as 0.0.0.0:8080"],
         ),
+        (file("journal-size: 0"), &["setting journal-size in settings.yaml", "number from 1 to 65536"]),
+        (line(&["--journal-keep=100"]), &["--journal-keep 100 is less than twice --journal-size 64"]),
         (file("log: a=b=c"), &["setting log in settings.yaml", "a=b=c"]),
         (
             file("log: inof"),

@@ -1,0 +1,50 @@
+//! The journal of a replica that is killed and started again.
+
+use bindery_cluster::{Cluster, Manager};
+use bindery_journal::{Files, What};
+use rustix::process::Signal;
+
+use crate::support::Home;
+
+#[tokio::test]
+async fn the_journal_of_killed_replicas_replays_and_its_counts_add_up() {
+    let cluster = Cluster::start(Manager::WithoutBinder).await;
+    let home = Home::new();
+    let folder = home.path().join("journal");
+    let journal = ["--journal", folder.to_str().unwrap()];
+    for (name, pairs) in [("first", 20), ("second", 10)] {
+        let mut replica = cluster.replica_with(name, &journal);
+        replica.until_leading().await;
+        cluster.bind_pairs(name, pairs).await;
+        let written = "bindery_journal_records_written_total";
+        // Four writes and a decision for each bind.
+        let at_least = 5 * pairs as u64;
+        replica.until_metric(written, |records| records >= at_least).await;
+        let metrics = ["made", "written", "lost"].map(|what| format!("bindery_journal_records_{what}_total"));
+        let [mut made, mut written, mut lost] = [0; 3];
+        while made == 0 || made != written + lost {
+            [made, written, lost] = [
+                replica.metric(&metrics[0]).await,
+                replica.metric(&metrics[1]).await,
+                replica.metric(&metrics[2]).await,
+            ];
+        }
+        assert_eq!(lost, 0, "{}", replica.log());
+        replica.signal(Signal::KILL);
+        replica.wait().await;
+    }
+    let replayed = home.bindery(&["replay", "journal"]);
+    assert_eq!(replayed.status, 0, "{replayed:?}");
+    let verified = home.bindery(&["journal", "verify", "journal"]);
+    assert!(verified.status == 0 && verified.stdout.contains(" entries in 2 files\n"), "{verified:?}");
+    let mut files = Files::open(&folder).unwrap();
+    let (mut replicas, mut binds) = (Vec::new(), 0);
+    while let Some(entry) = files.next() {
+        replicas.extend(files.header().map(|header| header.replica.clone()));
+        if let What::Write(wrote) = entry.unwrap().what {
+            binds += usize::from(wrote.write == "reserve volume" && wrote.result.is_ok());
+        }
+    }
+    replicas.dedup();
+    assert_eq!((replicas, binds), (vec!["first".to_owned(), "second".to_owned()], 30));
+}
