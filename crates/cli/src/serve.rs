@@ -134,8 +134,7 @@ impl Arguments {
 }
 
 /// Runs `bindery serve` until a signal.
-pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
-    arguments.lease.name_replica();
+pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(run_until_stopped(&Arc::new(arguments)));
     // A signal does not wait for the end of a compilation.

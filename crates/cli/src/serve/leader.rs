@@ -57,11 +57,6 @@ pub(super) struct LeaseArguments {
 }
 
 impl LeaseArguments {
-    /// Names this replica for its whole life, unless it has a name.
-    pub(super) fn name_replica(&mut self) {
-        self.identity.get_or_insert_with(default_identity);
-    }
-
     /// The check for other binders, which keeps its annotation on this Lease.
     pub(super) fn foreign_writer_check(
         &self,
@@ -89,7 +84,7 @@ impl LeaseArguments {
         LeaseSettings {
             namespace: self.lease_namespace.clone(),
             name: self.lease_name.clone(),
-            identity: self.identity.clone().unwrap_or_default(),
+            identity: self.identity.clone().unwrap_or_else(default_identity),
             duration: Duration::from_secs(self.lease_duration),
         }
     }
