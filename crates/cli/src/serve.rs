@@ -5,6 +5,7 @@
 //! because every write names the version that was read.
 
 mod admission;
+mod binder;
 mod clock;
 mod components;
 mod eligibility;
@@ -30,11 +31,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use axum::Router;
-use bindery_controller::{Binder, Configuration, EVENT_REFRESH, Parts, Plugin, Port as _, Settings};
-use bindery_kube::plugins::{HostPath, Nfs, RecyclerSettings};
+use bindery_controller::{Binder, EVENT_REFRESH};
 use bindery_kube::watch::{self, WatchLimits};
-use bindery_kube::{ApiClient, ApiPort, Events, Template, system_clock};
-use bindery_store::Store;
+use bindery_kube::{ApiClient, ApiPort, Events, system_clock};
 use bindery_webhook::{AdmissionMetrics, router, serve};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -44,6 +43,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use self::admission::AdmissionArguments;
+use self::binder::binder;
 use self::clock::ClockWatch;
 use self::components::Components;
 use self::eligibility::Eligibility;
@@ -385,42 +385,4 @@ async fn lead(leadership: Leadership, shutdown: CancellationToken) {
         check_writers,
         ended.run_until_cancelled(eligibility.run()),
     );
-}
-
-fn binder(
-    arguments: &Arguments,
-    client: &ApiClient,
-    events: &Events,
-    Components { engine, policies, shadows }: Components,
-    recording: Option<&Recording>,
-) -> Result<Binder<ApiPort>> {
-    let recycler = |settings| arguments.recycler.recycler(client, events, settings);
-    let host_path =
-        HostPath::new(client.clone(), arguments.host_path.clone(), recycler(RecyclerSettings::host_path())?);
-    let nfs = Nfs::new(recycler(RecyclerSettings::nfs())?);
-    let plugins: [Arc<dyn Plugin<Template>>; 2] = [Arc::new(host_path), Arc::new(nfs)];
-    let plugins = plugins.into_iter().filter(|_| arguments.mode != ModeArgument::Steer);
-    let settings = Settings::default();
-    let binder = Binder::new(Parts {
-        store: Arc::new(Store::new()),
-        port: ApiPort::new(client.clone(), system_clock(), events.clone()),
-        engine,
-        configuration: Configuration {
-            plugins: Arc::new(plugins.collect()),
-            policies,
-            shadows,
-            ..Configuration::default()
-        },
-        settings: Settings {
-            mode: arguments.mode.into(),
-            in_flight_max: arguments.in_flight,
-            shutdown_grace: settings.shutdown_grace.min(arguments.lease.settings().grace()),
-            event_refresh: Duration::from_secs(arguments.event_refresh),
-            watches_namespaces: arguments.policy_objects.policy_objects,
-            ..settings
-        },
-        journal: recording.map(Recording::sink),
-    });
-    binder.port().declare(binder.intake().declared());
-    Ok(binder)
 }

@@ -1,5 +1,6 @@
 //! Policies and engines that are cluster objects: what each has loaded.
 
+mod fault;
 mod hosts;
 mod load;
 mod rollback;
@@ -20,10 +21,11 @@ use bindery_registry::Digest;
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
+pub(crate) use self::fault::{Cause, Fault};
 pub(crate) use self::hosts::Hosts;
 pub(crate) use self::shadow::shadows;
+use super::Document;
 use super::registry::named_digest;
-use super::{Document, Loaded};
 use crate::compile::ComponentKind;
 use crate::policy::module::{self, CONFIG_MAP, REGISTRY};
 
@@ -34,65 +36,6 @@ pub(crate) enum Effect {
     Reclaim(ReclaimRule),
     Engine(Arc<ObservedEngine>),
     None,
-}
-
-/// Why a generation is not ready.
-#[derive(Clone, Debug)]
-pub(crate) struct Fault {
-    pub(crate) cause: Cause,
-    pub(crate) why: String,
-}
-
-/// The cause of a [`Fault`]; its name is the reason of the condition `Ready`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cause {
-    /// The module is being read or compiled.
-    Loading,
-    /// The object breaks a rule of documents.
-    Invalid,
-    /// The module could not be read.
-    ModuleUnavailable,
-    /// The trusted keys have not signed the module.
-    SignatureInvalid,
-    /// The module is not a component of this kind, or it failed.
-    ModuleInvalid,
-    /// The module does not accept the settings.
-    SettingsInvalid,
-    /// The module failed at objects that are made up.
-    TrialFailed,
-    /// The first calls of the module failed.
-    RolledBack,
-}
-
-impl Cause {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Loading => "Loading",
-            Self::Invalid => "Invalid",
-            Self::ModuleUnavailable => "ModuleUnavailable",
-            Self::SignatureInvalid => "SignatureInvalid",
-            Self::ModuleInvalid => "ModuleInvalid",
-            Self::SettingsInvalid => "SettingsInvalid",
-            Self::TrialFailed => "TrialFailed",
-            Self::RolledBack => "RolledBack",
-        }
-    }
-}
-
-impl Fault {
-    /// The field that is at fault.
-    pub(crate) fn field(&self) -> &'static str {
-        match self.cause {
-            Cause::SettingsInvalid => "spec.settings",
-            Cause::ModuleInvalid
-            | Cause::ModuleUnavailable
-            | Cause::SignatureInvalid
-            | Cause::TrialFailed
-            | Cause::RolledBack
-            | Cause::Loading => "spec.module",
-            Cause::Invalid => "spec",
-        }
-    }
 }
 
 /// An object with what it has loaded.
@@ -376,15 +319,6 @@ fn held(object: &Value, why: &str) -> Effect {
     let objects = [object.clone(), named(matches), named(json!({"module": ""}))];
     let hold = |object: &Value| Document::of(object)?.load(Err(why.to_owned()));
     objects.iter().find_map(|object| hold(object).ok()).map_or(Effect::None, Effect::from)
-}
-
-impl From<Loaded> for Effect {
-    fn from(loaded: Loaded) -> Self {
-        match loaded {
-            Loaded::Match(policy) => Self::Match(policy),
-            Loaded::Reclaim(rule) => Self::Reclaim(rule),
-        }
-    }
 }
 
 impl LoadedObject {

@@ -4,6 +4,7 @@
 //! A generation that cannot be loaded leaves the last good one in effect. Where there is none, everything
 //! that the policy matches waits, or is decided without it if its `onFailure` says so.
 
+mod catch_up;
 mod loads;
 mod replicas;
 mod review;
@@ -16,16 +17,17 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bindery_controller::Binder;
-use bindery_core::{Engine, EventType, Text};
-use bindery_kube::{ApiClient, ApiPort, PolicyObjects, PolicyWatches, system_clock};
-use bindery_policy::{Condition, ENGINE, ObjectStatus, ObservedEngine, RECLAIM_POLICY};
+use bindery_core::{Engine, Text};
+use bindery_kube::{ApiClient, ApiPort, PolicyObjects, PolicyWatches};
+use bindery_policy::{ENGINE, ObjectStatus, ObservedEngine, RECLAIM_POLICY};
 use bindery_webhook::PolicyReviewer;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
+pub(super) use self::catch_up::CatchUp;
 use self::loads::Loads;
 use self::review::ObjectReviewer;
 use super::Arguments;
@@ -41,9 +43,6 @@ const STATUS_EVERY: Duration = Duration::from_secs(10);
 
 /// The field manager of what the leader writes.
 const FIELD_MANAGER: &str = "bindery";
-
-/// How often a new leader lists policies until it has loaded them.
-const LIST_EVERY: Duration = Duration::from_secs(2);
 
 #[derive(clap::Args)]
 pub(super) struct PolicyObjectsArgument {
@@ -349,25 +348,6 @@ impl ConfiguredObjects {
     }
 }
 
-impl ConfiguredObjects {
-    /// Tells of a generation that cannot be loaded, or can be again, by an event.
-    async fn tell(&self, (kind, name): &ObjectName, write: &WrittenStatus) {
-        let ready = |status: &ObjectStatus| status.condition("Ready").cloned();
-        let Some(now) = ready(&write.status) else { return };
-        let before = ready(&write.over);
-        let is_same = |before: &Condition| (&before.reason, &before.message) == (&now.reason, &now.message);
-        if before.as_ref().is_some_and(is_same) || (before.is_none() && *now.status == *"True") {
-            return;
-        }
-        let event_type = if *now.status == *"True" { EventType::Normal } else { EventType::Warning };
-        let (texts, time) = ((&*now.reason, &*now.message), system_clock()());
-        let of = (&**kind, &**name, &*write.uid);
-        if let Err(error) = self.objects.record(of, event_type, texts, time).await {
-            tracing::warn!(kind, name, error, "an event cannot be written");
-        }
-    }
-}
-
 /// What has changed.
 #[derive(Clone, Copy, Default)]
 struct Changed {
@@ -409,38 +389,4 @@ type Generations = BTreeMap<ObjectName, (Value, Value)>;
 
 fn generation(object: &Value) -> (Value, Value) {
     (object["metadata"]["uid"].clone(), object["metadata"]["generation"].clone())
-}
-
-/// What a new leader waits for before it decides: the policies that the API server has.
-pub(super) struct CatchUp {
-    objects: Arc<PolicyObjects>,
-    in_effect: watch::Receiver<Generations>,
-}
-
-impl CatchUp {
-    /// Waits until what the API server has at this moment, or something later, is in effect.
-    pub(super) async fn wait(&self) {
-        let mut in_effect = self.in_effect.clone();
-        loop {
-            match self.objects.list().await {
-                Ok(objects) => {
-                    let has = |effect: &Generations, object: &Value| {
-                        let (uid, wanted) = generation(object);
-                        effect.get(&object_name(object)).is_some_and(|(known, generation)| {
-                            *known == uid && generation.as_i64() >= wanted.as_i64()
-                        })
-                    };
-                    let all = |effect: &Generations| objects.iter().all(|(object, _)| has(effect, object));
-                    if timeout(LIST_EVERY, in_effect.wait_for(all)).await.is_ok() {
-                        return;
-                    }
-                    tracing::warn!("this replica has not loaded the newest policies; no decision is made");
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "policies cannot be listed; no decision is made");
-                    sleep(LIST_EVERY).await;
-                }
-            }
-        }
-    }
 }

@@ -8,7 +8,7 @@ use bindery_host::{ComponentEngine, Limits};
 use bindery_policy::{ENGINE, EngineDocument, ObservedEngine};
 use serde_json::Value;
 
-use super::super::{Document, parse};
+use super::super::{Document, Loaded, parse};
 use super::{Cause, Effect, Fault, Hosts, trial};
 
 /// Loads the module of an object, checks its settings, and tries it.
@@ -34,4 +34,13 @@ pub(super) fn load(object: &Value, module: &[u8], hosts: &Hosts) -> Result<(Effe
     trial::policy(&policy, document.settings()).map_err(fault(Cause::TrialFailed))?;
     let loaded = document.load(Ok(policy)).map_err(fault(Cause::ModuleInvalid))?;
     Ok((Effect::from(loaded), digest))
+}
+
+impl From<Loaded> for Effect {
+    fn from(loaded: Loaded) -> Self {
+        match loaded {
+            Loaded::Match(policy) => Self::Match(policy),
+            Loaded::Reclaim(rule) => Self::Reclaim(rule),
+        }
+    }
 }

@@ -1,14 +1,15 @@
-//! The status of objects.
+//! The status of objects, and the events that tell of it.
 
 use bindery_controller::Policies;
-use bindery_core::Text;
+use bindery_core::{EventType, Text};
+use bindery_kube::system_clock;
 use bindery_policy::{
     Answered, Condition, DifferenceKind, ENGINE, FaultCause, ObjectStatus, RECLAIM_POLICY, ReleasedFates,
     ShadowAnswer, ShadowDifference, ShadowMetrics, ShadowReleased, ShadowStatus,
 };
 
 use super::super::mode::ModeArgument;
-use super::ConfiguredObjects;
+use super::{ConfiguredObjects, WrittenStatus};
 use crate::policies::object::{Cause, LoadedObject, ObjectName, TAKEN, is_taken};
 use crate::policy::module::REGISTRY;
 
@@ -125,6 +126,25 @@ impl ConfiguredObjects {
             return told("False", "Shadow", IN_SHADOW);
         }
         told("True", "Enforced", "it takes part in every decision that it matches")
+    }
+}
+
+impl ConfiguredObjects {
+    /// Tells of a generation that cannot be loaded, or can be again, by an event.
+    pub(super) async fn tell(&self, (kind, name): &ObjectName, write: &WrittenStatus) {
+        let ready = |status: &ObjectStatus| status.condition("Ready").cloned();
+        let Some(now) = ready(&write.status) else { return };
+        let before = ready(&write.over);
+        let is_same = |before: &Condition| (&before.reason, &before.message) == (&now.reason, &now.message);
+        if before.as_ref().is_some_and(is_same) || (before.is_none() && *now.status == *"True") {
+            return;
+        }
+        let event_type = if *now.status == *"True" { EventType::Normal } else { EventType::Warning };
+        let (texts, time) = ((&*now.reason, &*now.message), system_clock()());
+        let of = (&**kind, &**name, &*write.uid);
+        if let Err(error) = self.objects.record(of, event_type, texts, time).await {
+            tracing::warn!(kind, name, error, "an event cannot be written");
+        }
     }
 }
 

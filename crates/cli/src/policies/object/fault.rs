@@ -1,0 +1,60 @@
+//! Why objects are not ready.
+
+/// Why a generation is not ready.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    pub(crate) cause: Cause,
+    pub(crate) why: String,
+}
+
+/// The cause of a [`Fault`]; its name is the reason of the condition `Ready`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The module is being read or compiled.
+    Loading,
+    /// The object breaks a rule of documents.
+    Invalid,
+    /// The module could not be read.
+    ModuleUnavailable,
+    /// The trusted keys have not signed the module.
+    SignatureInvalid,
+    /// The module is not a component of this kind, or it failed.
+    ModuleInvalid,
+    /// The module does not accept the settings.
+    SettingsInvalid,
+    /// The module failed at objects that are made up.
+    TrialFailed,
+    /// The first calls of the module failed.
+    RolledBack,
+}
+
+impl Cause {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Loading => "Loading",
+            Self::Invalid => "Invalid",
+            Self::ModuleUnavailable => "ModuleUnavailable",
+            Self::SignatureInvalid => "SignatureInvalid",
+            Self::ModuleInvalid => "ModuleInvalid",
+            Self::SettingsInvalid => "SettingsInvalid",
+            Self::TrialFailed => "TrialFailed",
+            Self::RolledBack => "RolledBack",
+        }
+    }
+}
+
+impl Fault {
+    /// The field that is at fault.
+    pub(crate) fn field(&self) -> &'static str {
+        match self.cause {
+            Cause::SettingsInvalid => "spec.settings",
+            Cause::ModuleInvalid
+            | Cause::ModuleUnavailable
+            | Cause::SignatureInvalid
+            | Cause::TrialFailed
+            | Cause::RolledBack
+            | Cause::Loading => "spec.module",
+            Cause::Invalid => "spec",
+        }
+    }
+}
