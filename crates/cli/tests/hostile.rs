@@ -10,6 +10,7 @@ mod playground {
 }
 mod support;
 
+use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 
 use bindery_kit::module::Module;
@@ -117,6 +118,25 @@ fn a_policy_that_cannot_check_its_settings_holds_its_claims_and_no_start() {
     let said = home.bindery(&plan).stderr;
     let starts = "error: p.yaml, line 1: policy \"p\": it did not check its settings: ";
     assert!(said.starts_with(starts), "{said}");
+}
+
+/// What `bindery serve` runs for modules of cluster objects.
+#[test]
+fn a_compiler_process_fills_the_cache_and_says_what_it_cannot_compile() {
+    let home = Home::new();
+    let module = home.file("p.wasm", Module::default().component());
+    let garbage = home.file("garbage.wasm", b"\0asm\x0d\0\x01\0\xff");
+    let compile = |file: &str| {
+        let mut command = home.command(&["compile", "--kind", "policy", "--engine-cache", "cache"]);
+        command.stdin(File::open(home.path().join(file)).unwrap()).output().unwrap()
+    };
+    let refused = compile(&garbage);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8(refused.stderr).unwrap().starts_with("error: "));
+    let is_compiled = || home.content().iter().any(|name| name.ends_with(".cwasm"));
+    assert!(!is_compiled());
+    assert!(compile(&module).status.success());
+    assert!(is_compiled());
 }
 
 /// The binder continues, logs each object, and writes nothing.

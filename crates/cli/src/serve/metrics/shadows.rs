@@ -11,7 +11,7 @@ use prometheus_client::metrics::MetricType;
 use super::family;
 use crate::serve::health::ReplicaHealth;
 
-/// Metrics of each policy and engine that decides beside those in effect; none where there is none.
+/// Metrics of each policy and engine that decides beside those in effect.
 #[derive(Debug)]
 pub(super) struct Shadows(pub(super) ReplicaHealth);
 
@@ -40,9 +40,6 @@ impl Collector for Shadows {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let policies = self.0.binder.policies();
         let shadows: Vec<&Shadow> = policies.shadows().collect();
-        if shadows.is_empty() {
-            return Ok(());
-        }
         for (name, help, value) in COUNTERS {
             let samples = shadows.iter().map(|it| ([it.kind(), &*it.name], value(&it.metrics)));
             family(&mut encoder, name, help, MetricType::Counter, ["kind", "name"], samples)?;
