@@ -226,6 +226,9 @@ impl ConfiguredObjects {
         for (object, status) in self.objects.all() {
             let name = object_name(&object);
             names.insert(name.clone());
+            if let Some(loaded) = self.loaded.get_mut(&name) {
+                loaded.settle();
+            }
             let earlier = self.loaded.get(&name);
             let is_current = |loaded: &LoadedObject| {
                 loaded.is_current(&object, &self.objects) && !(is_retry && loaded.may_be_retried())

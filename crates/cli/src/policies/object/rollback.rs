@@ -67,6 +67,13 @@ impl LoadedObject {
         has_another && !self.is_shadow() && (by_calls || is_known)
     }
 
+    /// Forgets what was in effect before, once the module has passed its probation.
+    pub(crate) fn settle(&mut self) {
+        if self.effect.probation().is_some_and(|it| it.outcome() == ProbationOutcome::Passed) {
+            self.before = None;
+        }
+    }
+
     /// The place in the history of the generation that is to come back.
     fn place_before(&self) -> Option<usize> {
         self.history.iter().position(|good| self.accepts(good))

@@ -1,6 +1,7 @@
 //! Reviews objects as they are applied: the loader's checks, before anything is stored.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bindery_kube::PolicyObjects;
 use bindery_policy::{Chain, ENGINE, RECLAIM_POLICY};
@@ -8,9 +9,13 @@ use bindery_webhook::{PolicyFinding, PolicyReviewer};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use serde_json::Value;
+use tokio::time::timeout;
 
 use super::ModeArgument;
 use crate::policies::object::{Cause, Hosts, LoadedObject, object_name};
+
+/// How long a review waits for a module. The API server waits for three seconds, by the chart.
+const ATTEMPT_MAX: Duration = Duration::from_secs(2);
 
 /// Reviews the objects of a cluster.
 pub(super) struct ObjectReviewer {
@@ -29,7 +34,12 @@ impl ObjectReviewer {
         }
         let object = loading.object.clone();
         self.check_others(&object)?;
-        match loading.attempt(&object, &self.hosts, &self.objects).await {
+        let attempt = timeout(ATTEMPT_MAX, loading.attempt(&object, &self.hosts, &self.objects)).await;
+        let Ok(attempt) = attempt else {
+            let why = "its module takes long to read or to compile: the status will say whether it works";
+            return Err(PolicyFinding::Doubtful(why.to_owned()));
+        };
+        match attempt {
             Ok(_) if object["kind"] == RECLAIM_POLICY && self.mode == ModeArgument::Steer => {
                 let why = "it has no effect: upstream reclaims volumes in mode steer";
                 Err(PolicyFinding::Doubtful(why.to_owned()))
