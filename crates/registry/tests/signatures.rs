@@ -203,7 +203,7 @@ fn a_key_of_another_kind_is_refused_with_the_remedy() {
 /// `tests/recorded` says how these were recorded.
 #[tokio::test]
 async fn what_the_real_cosign_has_written_is_verified() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded");
+    let folder = std::path::Path::new(env!("BINDERY_CHECKOUT")).join("crates/registry/tests/recorded");
     let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
     let public = PublicKey::read_all(&read("cosign.pub")).unwrap().remove(0);
     let key = SigningKey::read(&read("cosign.key"), Some(b"secret")).unwrap();

@@ -19,7 +19,7 @@ pub struct Right {
     pub verb: String,
 }
 
-/// The rights that the roles of a release grant to Bindery's account. Roles that are aggregated are for users.
+/// The rights that the roles of a release grant to Bindery's account. Aggregated roles are for users.
 pub fn granted(objects: &Objects) -> BTreeSet<Right> {
     let mut rights = BTreeSet::new();
     for (role, binding) in [("ClusterRole", "ClusterRoleBinding"), ("Role", "RoleBinding")] {
