@@ -82,7 +82,7 @@ fn wrong_in_any_kind() -> Vec<Wrong> {
             (json!({"module": long}), "may not be more than 1024"),
             (json!({"module": null}), "spec.module: Required value"),
             (json!(null), "spec: Required value"),
-            (json!({"mode": "on"}), r#"supported values: "enforce", "off""#),
+            (json!({"mode": "on"}), r#"supported values: "enforce", "shadow", "off""#),
             (json!({"moed": "off"}), r#"unknown field "spec.moed""#),
         ] {
             wrong.push((file, json!({"spec": spec}), why.to_owned()));
@@ -208,7 +208,7 @@ async fn kinds_take_examples_refuse_mistakes_and_are_explained_and_printed() {
             "explain matchpolicy.spec.module",
             &["the absolute path of a file", "`configmap:NAMESPACE/NAME/KEY`"],
         ),
-        ("explain mpol.spec.mode", &["ENUM: enforce off", "`off`: It is not loaded."]),
+        ("explain mpol.spec.mode", &["ENUM: enforce shadow off", "`off`: It is not loaded."]),
         ("explain rpol.spec.allow", &["`OfferAgain`: To offer a volume again with its data."]),
         ("explain bengine", &["The component that decides"]),
     ] {
