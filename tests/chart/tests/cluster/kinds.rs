@@ -127,7 +127,7 @@ fn wrong_selectors() -> Vec<Wrong> {
 
 fn wrong_fields() -> Vec<Wrong> {
     const OTHER_KIND: &str =
-        "; only another module of the same kind (builtin:, configmap: or a file) is allowed";
+        "; only another module of the same kind (builtin:, configmap:, oci: or a file) is allowed";
     let fields = [
         ("engine", "module", json!("builtin:worst-fit"), OTHER_KIND),
         ("engine", "module", json!("/worst-fit.wasm"), OTHER_KIND),
