@@ -45,15 +45,15 @@ const SINGLES: [Single; 6] = [
 
 impl Collector for Policies {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        let help = "Whether the newest generation of an engine or policy is in use";
         let objects = self.0.objects.lock().clone();
-        let samples = objects.iter().map(|((kind, name), ready)| ([kind, name], u64::from(*ready)));
-        family(&mut encoder, "policy_object_ready", help, MetricType::Gauge, ["kind", "name"], samples)?;
         let policies = self.0.binder.policies();
         let policies: Vec<_> = policies.activities().collect();
-        if policies.is_empty() {
+        if policies.is_empty() && objects.is_empty() {
             return Ok(());
         }
+        let help = "Whether the newest generation of an engine or policy is in use";
+        let samples = objects.iter().map(|((kind, name), ready)| ([kind, name], u64::from(*ready)));
+        family(&mut encoder, "policy_object_ready", help, MetricType::Gauge, ["kind", "name"], samples)?;
         for (name, help, kind, value) in SINGLES {
             let samples = policies.iter().map(|policy| ([&**policy.name], value(policy)));
             family(&mut encoder, name, help, kind, ["policy"], samples)?;
