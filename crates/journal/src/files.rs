@@ -78,7 +78,7 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// There is no journal, or its first file cannot be opened.
+    /// The path has no journal, or its first file cannot be opened.
     pub fn open(path: &Path) -> Result<Self, FileError> {
         Self::begin(list(path)?)
     }

@@ -1,4 +1,4 @@
-//! Writes a journal into a folder: files of limited size and age, the oldest of which are removed.
+//! Writes a journal into a folder. Files have a limited size and age, and the oldest are removed.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
@@ -187,12 +187,12 @@ impl FolderWriter {
                 self.header.number -= 1;
                 self.header.previous = previous;
             }
-            // A part of a block may be written. If it cannot be cut off, readers find that it is no block.
+            // Cuts off a block that was written in part. If that fails, readers report it as unfinished.
             _ => _ = file.set_len(bytes),
         }
     }
 
-    /// Removes the oldest files, so that there is room for a whole new one.
+    /// Removes the oldest files until a new file of full size fits.
     fn remove_oldest(&mut self, series: &Series) -> io::Result<()> {
         let files = series.files()?;
         let mut total: u64 = files.iter().map(|(_, size, _)| size).sum();

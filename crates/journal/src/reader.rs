@@ -181,21 +181,27 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Reads the next block; returns whether there is one.
-    fn read_block(&mut self, decode: bool) -> Result<bool, ReadError> {
-        let mut head = [0; BLOCK_HEAD];
+    /// Reads the head of the next block or frame; `None` at the end. `magic`: what another journal begins with.
+    fn next_head<const BYTES: usize>(&mut self, magic: &[u8]) -> Result<Option<[u8; BYTES]>, ReadError> {
+        let mut head = [0; BYTES];
         let got = fill(&mut self.source, &mut head)?;
         if got == 0 {
-            return Ok(false);
+            return Ok(None);
         }
-        if head.starts_with(MAGIC) {
+        if head.starts_with(magic) {
             return Err(ReadError::Joined { after: self.place(), offset: self.offset });
         }
         self.number += 1;
-        let place = self.place();
         if got < head.len() {
-            return Err(ReadError::Unfinished(place));
+            return Err(ReadError::Unfinished(self.place()));
         }
+        Ok(Some(head))
+    }
+
+    /// Reads the next block; returns whether there is one.
+    fn read_block(&mut self, decode: bool) -> Result<bool, ReadError> {
+        let Some(head) = self.next_head::<BLOCK_HEAD>(MAGIC)? else { return Ok(false) };
+        let place = self.place();
         let head = BlockHead::read(&head).ok_or(ReadError::Broken(place))?;
         let data = self.take(head.data, place)?;
         if !head.continues(&self.chain, &data) {
@@ -213,19 +219,8 @@ impl<R: Read> Reader<R> {
     }
 
     fn read_frame(&mut self) -> Result<Option<Entry>, ReadError> {
-        let mut head = [0; FRAME_HEAD];
-        let got = fill(&mut self.source, &mut head)?;
-        if got == 0 {
-            return Ok(None);
-        }
-        if head.starts_with(MAGIC_1) {
-            return Err(ReadError::Joined { after: self.place(), offset: self.offset });
-        }
-        self.number += 1;
+        let Some(head) = self.next_head::<FRAME_HEAD>(MAGIC_1)? else { return Ok(None) };
         let place = self.place();
-        if got < head.len() {
-            return Err(ReadError::Unfinished(place));
-        }
         let (length, digest) = head.split_at(4);
         let length = u32::from_le_bytes(length.try_into().expect("four bytes were split off")) as usize;
         if length > RECORD_MAX {

@@ -1,5 +1,5 @@
-//! The thread that writes a journal: a disk that fails, is full or does not answer delays nobody, and what is
-//! lost is counted and told.
+//! The thread that writes a journal. A disk that fails, is full or does not answer delays no caller. Lost
+//! records are counted and reported.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -216,7 +216,7 @@ impl Remote {
         ))
     }
 
-    /// The error of an answer that is no success.
+    /// The error for an answer with this status.
     fn failed(&self, what: &str, status: StatusCode, body: &[u8]) -> RegistryError {
         let why = format!(
             "{}/{}: {what}: the registry answered with status {}{}",

@@ -110,14 +110,19 @@ async fn a_signature_of_another_artifact_does_not_count() {
     verify(&remote, &other, &any(&[&public])).await.unwrap();
 }
 
+/// The tag of the signatures that cosign 2 wrote, and the manifest under it.
+fn tagged(registry: &OciRegistry, digest: &Digest) -> (String, Value) {
+    let tag = format!("sha256-{}.sig", digest.hex());
+    let bytes = registry.manifest("team/policy", &tag).unwrap();
+    (tag, serde_json::from_slice(&bytes).unwrap())
+}
+
 #[tokio::test]
 async fn of_a_thousand_signatures_a_bounded_number_is_looked_at() {
     let (registry, remote, reference, digest) = pushed(RegistrySettings::default()).await;
     let (ours, public) = key();
     sign(&remote, &reference, &ours, Format::Tag).await.unwrap();
-    let tag = format!("sha256-{}.sig", digest.hex());
-    let bytes = registry.manifest("team/policy", &tag).unwrap();
-    let mut manifest: Value = serde_json::from_slice(&bytes).unwrap();
+    let (tag, mut manifest) = tagged(&registry, &digest);
     let good = manifest["layers"][0].clone();
     let mut layers = vec![good.clone(); 1_000];
     for layer in &mut layers[..999] {
@@ -140,9 +145,7 @@ async fn signatures_that_cannot_be_read_are_none() {
     let (registry, remote, reference, digest) = pushed(RegistrySettings::default()).await;
     let (ours, public) = key();
     sign(&remote, &reference, &ours, Format::Tag).await.unwrap();
-    let tag = format!("sha256-{}.sig", digest.hex());
-    let bytes = registry.manifest("team/policy", &tag).unwrap();
-    let manifest: Value = serde_json::from_slice(&bytes).unwrap();
+    let (tag, manifest) = tagged(&registry, &digest);
     let changes: [fn(&mut Value); 4] = [
         |layer| layer["mediaType"] = "text/plain".into(),
         |layer| layer["annotations"] = json!({}),

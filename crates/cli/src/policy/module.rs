@@ -1,11 +1,11 @@
 //! The components of policies.
 
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use bindery_host::{ComponentPolicy, Limits, LoadError, Options, PolicyHost};
+use bindery_host::{ComponentPolicy, Limits, Options, PolicyHost};
 use bindery_policy::is_name;
 
 use crate::engine::CacheArgument;
@@ -65,25 +65,20 @@ pub(crate) fn host(cache: &CacheArgument) -> Result<PolicyHost> {
 
 /// Reads a component, at most one byte more than the largest one.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
+    // Opening a pipe, or reading a device, may never end.
+    if path.exists() && !path.is_file() {
+        bail!("{} is not a regular file; name a component's file, or {BUILTIN}NAME", path.display());
+    }
     let mut bytes = Vec::new();
-    let file = File::open(path).and_then(|file| match file.metadata()?.is_file() {
-        true => file.take(PolicyHost::COMPONENT_BYTES_MAX as u64 + 1).read_to_end(&mut bytes),
-        false => Err(io::Error::other("it is not a regular file")),
-    });
-    file.with_context(|| format!("{} cannot be read", path.display()))?;
+    File::open(path)
+        .and_then(|file| file.take(PolicyHost::COMPONENT_BYTES_MAX as u64 + 1).read_to_end(&mut bytes))
+        .with_context(|| format!("the component {} cannot be read", path.display()))?;
     Ok(bytes)
 }
 
 /// Loads a policy from a file.
 pub(crate) fn load(host: &PolicyHost, path: &Path, limits: Limits) -> Result<ComponentPolicy> {
-    // Reading a pipe or a device may never end.
-    if path.exists() && !path.is_file() {
-        bail!("{} is not a regular file; name a component's file, or {BUILTIN}NAME", path.display());
-    }
-    host.load_file(path, limits).map_err(|error| match error {
-        LoadError::Read { .. } => error.into(),
-        _ => anyhow!("{}: {error}", path.display()),
-    })
+    host.load(&read(path)?, limits).map_err(|error| anyhow!("{}: {error}", path.display()))
 }
 
 impl ShippedArgument {

@@ -82,7 +82,9 @@ async fn push_layout(
 }
 
 fn artifact(arguments: &Arguments, path: &Path) -> Result<Artifact> {
-    let (mut annotations, exports) = describe(&arguments.module, path)?;
+    // Once, so that what is pushed is what was looked at.
+    let module = module::read(path)?;
+    let (mut annotations, exports) = describe(&arguments.module, path, &module)?;
     annotations.extend(arguments.annotation.iter().cloned());
     let read = |path: &Path| -> Result<Extra> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -97,19 +99,23 @@ fn artifact(arguments: &Arguments, path: &Path) -> Result<Artifact> {
         let beside: PathBuf = path.with_file_name(PAGE);
         page = beside.is_file().then(|| read(&beside)).transpose()?;
     }
-    Ok(Artifact { module: read(path)?.bytes, exports, cases: extras, page, annotations })
+    Ok(Artifact { module, exports, cases: extras, page, annotations })
 }
 
 /// The annotations of a module, and what it exports. What is neither a policy nor an engine is refused.
-fn describe(argument: &ModuleArgument, path: &Path) -> Result<(BTreeMap<String, String>, Vec<String>)> {
+fn describe(
+    argument: &ModuleArgument,
+    path: &Path,
+    module: &[u8],
+) -> Result<(BTreeMap<String, String>, Vec<String>)> {
     use bindery_host::ComponentPolicy::{Matcher, Reclaimer};
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let host = module::host(argument.cache())?;
-    let policy = match host.load_file(path, Limits::policy()) {
+    let policy = match host.load(module, Limits::policy()) {
         Ok(policy) => policy,
         Err(error) => {
             let options = Options { cache: argument.cache().engine_cache.clone(), ..Options::default() };
-            if Host::new(&options)?.load_file(path, Limits::default()).is_err() {
+            if Host::new(&options)?.load(module, Limits::default()).is_err() {
                 return Err(error).with_context(|| format!("{} is no policy", path.display()));
             }
             return Ok((

@@ -22,7 +22,7 @@ pub(super) enum Told {
     Other { does: String, why: String },
     /// What becomes of a volume by its policies and what is done, and why.
     Fate { fate: Fate, does: String, why: String },
-    /// There is no answer: why.
+    /// The engine or a policy failed, for this reason.
     Fault(String),
 }
 

@@ -24,7 +24,7 @@ pub(super) fn make(schema: &mut Value) {
     {
         *format = signed.into();
     }
-    // An empty text, list or map in each object would say nothing, and an empty text is no time.
+    // Empty defaults would only make each object longer, and an empty text is not a valid date-time.
     let is_empty =
         |value: &Value| value.is_null() || value.is_array() || value.is_object() || *value == json!("");
     if fields.get("default").is_some_and(is_empty) {

@@ -77,7 +77,7 @@ pub(super) struct Outgoing {
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
-    /// Of an answer that is no success, as much as fits.
+    /// The body. That of an error is cut to the limit.
     pub(super) body: Bytes,
     /// Where it came from.
     pub(super) reach: Reach,

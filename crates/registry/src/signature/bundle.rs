@@ -51,7 +51,7 @@ pub(super) struct SignedStatement {
     payload: Vec<u8>,
     payload_type: String,
     signature: Vec<u8>,
-    /// The manifest of which the bundle is a referrer.
+    /// The manifest that the bundle refers to.
     referred: Digest,
 }
 
