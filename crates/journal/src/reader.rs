@@ -181,7 +181,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Reads the head of the next block or frame; `None` at the end. `magic`: what another journal begins with.
+    /// Reads the head of the next block or frame; `None` at the end. Another journal begins with `magic`.
     fn next_head<const BYTES: usize>(&mut self, magic: &[u8]) -> Result<Option<[u8; BYTES]>, ReadError> {
         let mut head = [0; BYTES];
         let got = fill(&mut self.source, &mut head)?;
