@@ -174,8 +174,9 @@ impl ConfiguredObjects {
             () = self.objects.changed() => self.refresh(false),
             () = self.hosts.registry().fetched() => self.refresh(true),
             (name, loaded) = self.loads.next() => self.finish(name, loaded),
-            () = async { sleep_until(together_until.unwrap_or_else(Instant::now)).await },
-                if together_until.is_some() => self.hold_late(),
+            () = sleep_until(together_until.unwrap_or_else(Instant::now)), if together_until.is_some() => {
+                self.hold_late()
+            }
         }
     }
 

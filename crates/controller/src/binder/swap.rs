@@ -15,7 +15,7 @@ impl<P: Port> Binder<P> {
     pub fn swap_engine(&self, engine: Arc<dyn Engine>) -> Arc<dyn Engine> {
         let to = Arc::clone(&engine);
         let from = self.decider.swap_engine(engine);
-        if let Some(journal) = &self.journal {
+        if let Some(journal) = self.journal.as_ref().filter(|_| from.digest() != to.digest()) {
             journal.swapped(SwapRecord::Engine { from: from.digest(), to: to.digest() });
         }
         from
