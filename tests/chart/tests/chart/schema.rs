@@ -46,6 +46,7 @@ fn an_unknown_key_is_refused_at_every_level() {
         "/nodeSelector",
         "/dashboard/labels",
         "/policies/documents",
+        "/policies/registry/keys",
     ];
     let is_free =
         |path: &str| free.contains(&path) || path.ends_with("/annotations") || path.ends_with("abels");
