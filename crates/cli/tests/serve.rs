@@ -44,6 +44,8 @@ mod steer_mishaps;
 #[path = "serve/steer_waiting.rs"]
 mod steer_waiting;
 mod support;
+#[path = "serve/swaps.rs"]
+mod swaps;
 #[path = "serve/watches.rs"]
 mod watches;
 

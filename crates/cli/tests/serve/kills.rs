@@ -18,16 +18,17 @@ use tokio::sync::mpsc;
 use crate::steer::{create_steered, is_forgotten};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Moment {
+pub(crate) enum Moment {
     /// The API server never gets the write.
     Before,
     /// The API server makes the write, and its answer is lost.
     After,
 }
 
-/// Kills the leader at its `nth` write of a volume or a claim.
-struct KillAtWrite {
+/// Kills the leader at its `nth` write of those that count.
+pub(crate) struct KillAtWrite {
     leader: Pid,
+    counts: fn(&Request) -> bool,
     nth: usize,
     moment: Moment,
     writes: AtomicUsize,
@@ -36,6 +37,19 @@ struct KillAtWrite {
 }
 
 impl KillAtWrite {
+    /// The faults, and the write at which the leader is killed.
+    pub(crate) fn new(
+        leader: &Replica,
+        counts: fn(&Request) -> bool,
+        nth: usize,
+        moment: Moment,
+    ) -> (Self, mpsc::UnboundedReceiver<String>) {
+        let leader = Pid::from_raw(i32::try_from(leader.id()).unwrap()).unwrap();
+        let (killed, kills) = mpsc::unbounded_channel();
+        let (writes, killing_request) = (AtomicUsize::new(0), Mutex::default());
+        (Self { leader, counts, nth, moment, writes, killing_request, killed }, kills)
+    }
+
     fn kill(&self, request: &Request) {
         kill_process(self.leader, Signal::KILL).unwrap();
         let _ = self.killed.send(format!("{} {}", request.method, request.path));
@@ -44,7 +58,7 @@ impl KillAtWrite {
 
 impl Faults for KillAtWrite {
     fn on_request(&self, request: &Request) -> RequestFault {
-        if !request.is_write() || self.writes.fetch_add(1, Ordering::Relaxed) + 1 != self.nth {
+        if !(self.counts)(request) || self.writes.fetch_add(1, Ordering::Relaxed) + 1 != self.nth {
             return RequestFault::None;
         }
         if self.moment == Moment::Before {
@@ -140,10 +154,8 @@ impl TwoReplicas {
             self.cluster.until_claim(name, is_bound).await;
             self.until_done(Work::Make, name).await;
         }
-        let leader = Pid::from_raw(i32::try_from(self.leader.id()).unwrap()).unwrap();
-        let (killed, mut kills) = mpsc::unbounded_channel();
-        let (writes, killing_request) = (AtomicUsize::new(0), Mutex::default());
-        self.proxy.set_faults(KillAtWrite { leader, nth, moment, writes, killing_request, killed });
+        let (faults, mut kills) = KillAtWrite::new(&self.leader, Request::is_write, nth, moment);
+        self.proxy.set_faults(faults);
         self.begin(work, name).await;
         let write = tokio::select! {
             write = kills.recv() => write.expect("the faults stay"),

@@ -1,0 +1,144 @@
+//! Leaders that are killed while a policy or an engine changes, on a real API server: what claims get follows
+//! the generation before or the one after, and the next leader finishes the change.
+
+use std::path::{Path, PathBuf};
+
+use bindery_cluster::{
+    Cluster, Manager, NoFaults, Proxy, Replica, Request, is_bound_to, is_in_phase, phase, poll,
+};
+use http::Method;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::kills::{KillAtWrite, Moment};
+
+/// Two replicas with policies of a cluster, each with a cache folder of its own.
+struct TwoReplicas {
+    cluster: Cluster,
+    proxy: Proxy,
+    folder: TempDir,
+    leader: Replica,
+    next: Replica,
+    replicas: usize,
+}
+
+impl TwoReplicas {
+    async fn new() -> Self {
+        let cluster = Cluster::start(Manager::WithoutBinder).await;
+        cluster.policies().install().await;
+        let (proxy, folder) = (cluster.proxy().await, TempDir::new().unwrap());
+        let [leader, next] = [0, 1].map(|number| replica(&proxy, folder.path(), number));
+        let mut replicas = Self { cluster, proxy, folder, leader, next, replicas: 2 };
+        // Either may have been first.
+        if replicas.leader.until_any_leads(&mut replicas.next).await {
+            std::mem::swap(&mut replicas.leader, &mut replicas.next);
+        }
+        replicas
+    }
+
+    /// Waits until the leader is dead and the next replica leads, and starts another one.
+    async fn take_over(&mut self) {
+        self.leader.wait().await;
+        self.next.until_leading().await;
+        let following = replica(&self.proxy, self.folder.path(), self.replicas);
+        self.replicas += 1;
+        self.leader = std::mem::replace(&mut self.next, following);
+    }
+
+    /// Has volumes be at most `times` as large as their claims. Returns the write at which the leader was
+    /// killed; `None` if the change has no such write.
+    async fn change_with_kill(&mut self, times: usize, nth: usize, moment: Moment) -> Option<String> {
+        let (faults, mut kills) = KillAtWrite::new(&self.leader, is_status_of_policy, nth, moment);
+        self.proxy.set_faults(faults);
+        self.apply(times).await;
+        let policies = self.cluster.policies();
+        let write = tokio::select! {
+            write = kills.recv() => write.expect("the faults stay"),
+            _ = policies.until_ready("MatchPolicy", "size", "Loaded") => {
+                self.proxy.set_faults(NoFaults);
+                // The very last write may have triggered the kill.
+                kills.try_recv().ok()?
+            }
+        };
+        self.proxy.set_faults(NoFaults);
+        self.take_over().await;
+        Some(write)
+    }
+
+    async fn apply(&self, times: usize) {
+        let spec = json!({"module": "builtin:at-most-n-times", "settings": {"times": times}});
+        self.cluster.policies().apply("MatchPolicy", "size", spec).await;
+    }
+}
+
+fn replica(proxy: &Proxy, folder: &Path, number: usize) -> Replica {
+    let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
+    let cache = folder.join(number.to_string()).display().to_string();
+    let flags = ["--policy-objects=true", "--policies", &shipped, "--engine-cache", &cache];
+    Replica::behind(proxy, &number.to_string(), &flags)
+}
+
+fn is_status_of_policy(request: &Request) -> bool {
+    request.method != Method::GET && request.path.ends_with("/matchpolicies/size/status")
+}
+
+#[tokio::test]
+async fn a_leader_killed_at_any_write_of_a_policys_change_loses_no_rule() {
+    let mut replicas = TwoReplicas::new().await;
+    // No generation gives it to a claim of 1Gi.
+    replicas.cluster.create_available_volume("huge", "1Ti").await;
+    replicas.apply(1).await;
+    replicas.cluster.policies().until_ready("MatchPolicy", "size", "Loaded").await;
+    let mut times = 1;
+    for nth in 1.. {
+        let mut writes = 0;
+        for moment in [Moment::Before, Moment::After] {
+            times += 1;
+            let name = format!("v{times}");
+            // The generation before rejects it, and this one allows it.
+            replicas.cluster.create_available_volume(&name, &format!("{times}Gi")).await;
+            replicas.cluster.create_claim(&name, "1Gi").await;
+            let write = replicas.change_with_kill(times, nth, moment).await;
+            replicas.cluster.until_claim(&name, is_bound_to(&name)).await;
+            let status = replicas.cluster.policies().until_ready("MatchPolicy", "size", "Loaded").await;
+            assert_eq!(status["lastGood"]["spec"]["settings"]["times"], times);
+            println!("write {nth} of generation {times}, {moment:?} it: {write:?}");
+            writes += usize::from(write.is_some());
+        }
+        if writes == 0 {
+            assert!(nth > 1, "a change writes status");
+            break;
+        }
+    }
+    assert_eq!(phase(&replicas.cluster.volumes.get("huge").await.unwrap()), "Available");
+}
+
+/// The processes that a process has started.
+fn children(of: u32) -> Vec<PathBuf> {
+    let processes = std::fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
+    let parent = |process: &PathBuf| -> Option<u32> {
+        let stat = std::fs::read_to_string(process.join("stat")).ok()?;
+        stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+    };
+    processes.filter(|process| parent(process) == Some(of)).collect()
+}
+
+#[tokio::test]
+async fn a_leader_killed_while_an_engine_compiles_leaves_it_to_the_next() {
+    let mut replicas = TwoReplicas::new().await;
+    for (name, size) in [("small", "1Gi"), ("medium", "5Gi"), ("large", "9Gi")] {
+        replicas.cluster.create_available_volume(name, size).await;
+    }
+    let module = std::env::var("BINDERY_EXAMPLE_ENGINE").expect("`cargo xtask test` builds the engine");
+    replicas.cluster.policies().apply("Engine", "worst-fit", json!({"module": module})).await;
+    let leader = replicas.leader.id();
+    poll(async || children(leader).pop()).await.expect("the leader starts a compiler");
+    replicas.leader.signal(Signal::KILL);
+    let status: Value = replicas.cluster.policies().of("Engine").get("worst-fit").await.unwrap().data;
+    assert!(status["status"]["lastGood"].is_null(), "it was compiled before the kill: {status}");
+    replicas.take_over().await;
+    replicas.cluster.policies().until_ready("Engine", "worst-fit", "Loaded").await;
+    replicas.cluster.create_claim("c", "1Gi").await;
+    replicas.cluster.until_volume("large", is_in_phase("Bound")).await;
+}
