@@ -1,5 +1,6 @@
-//! `docs/policies/first-policy.md` as it stands, on a real API server: from nothing to an applied policy in
-//! each language.
+//! `docs/policies/first-policy.md` and `docs/policies/on-a-cluster.md` as they stand, on a real API server
+//! with a registry: in each language from nothing to a policy that is signed, tried in shadow, enforced, broken
+//! and taken back.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use bindery_cluster::{Cluster, Manager, poll};
+use bindery_kit::{OciRegistry, RegistrySettings};
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Ended, Home, ended, root};
 
@@ -30,10 +32,10 @@ enum Step {
     Run(String, Vec<String>),
 }
 
-/// The steps of the guide for a language. Files are blocks of YAML that name them, commands the lines of
-/// `console` blocks that begin with `$`.
-fn steps(language: &str) -> Vec<Step> {
-    let guide = std::fs::read_to_string(root().join("docs/policies/first-policy.md")).unwrap();
+/// The steps of a guide for a language. Files are blocks of YAML that name them, commands the lines of
+/// `console` blocks that begin with `$`. A comment behind a command names its language.
+fn steps(guide: &str, language: &str) -> Vec<Step> {
+    let guide = std::fs::read_to_string(root().join("docs/policies").join(guide)).unwrap();
     let mut steps = Vec::new();
     for block in guide.split("\n```").skip(1).step_by(2) {
         let (kind, content) = block.split_once('\n').unwrap();
@@ -52,7 +54,9 @@ fn steps(language: &str) -> Vec<Step> {
     }
     let is_of_another = |step: &Step| match step {
         Step::Run(command, _) => {
-            command.contains("--language") && !command.contains(&format!("--language {language} "))
+            let of = command.rsplit_once(" # ").map(|(_, of)| of);
+            let new = command.strip_prefix("bindery policy new --language ");
+            of.or_else(|| new?.split(' ').next()).is_some_and(|of| of != language)
         }
         Step::Write(..) => false,
     };
@@ -66,6 +70,7 @@ struct Author {
     environment: BTreeMap<&'static str, OsString>,
     server: Option<Server>,
     _cluster: Cluster,
+    _registry: OciRegistry,
 }
 
 /// `bindery serve` in a second terminal.
@@ -84,7 +89,9 @@ impl Drop for Server {
 impl Author {
     async fn new() -> Self {
         let cluster = Cluster::start(Manager::WithoutBinder).await;
+        let registry = OciRegistry::start(RegistrySettings::default());
         let home = Home::new();
+        symlink(root().join("charts"), home.path().join("charts")).unwrap();
         let programs = home.path().join("programs");
         std::fs::create_dir(&programs).unwrap();
         for name in ["bindery", "kubectl-bindery"] {
@@ -100,6 +107,7 @@ impl Author {
         let mut environment = BTreeMap::from([
             ("PATH", path.unwrap()),
             ("KUBECONFIG", cluster.kubeconfig().into()),
+            ("REGISTRY", registry.host().into()),
             ("BINDERY_ENGINE_CACHE", home.path().join("compiled").into()),
             ("BINDERY_LISTEN", "127.0.0.1:0".into()),
             ("BINDERY_LEASE_DURATION", "3".into()),
@@ -108,7 +116,7 @@ impl Author {
         ]);
         // The Rust of this workspace, where rustup runs it.
         environment.extend(std::env::var_os("RUSTUP_TOOLCHAIN").map(|name| ("RUSTUP_TOOLCHAIN", name)));
-        Self { home, environment, server: None, _cluster: cluster }
+        Self { home, environment, server: None, _cluster: cluster, _registry: registry }
     }
 
     /// Puts the packages of JavaScript and Python where the first build puts them.
@@ -160,7 +168,8 @@ fn has(output: &str, shown: &str) -> bool {
 
 async fn follow(language: &str) {
     let mut author = Author::new().await;
-    for step in steps(language) {
+    let guides = ["first-policy.md", "on-a-cluster.md"];
+    for step in guides.into_iter().flat_map(|guide| steps(guide, language)) {
         let (command, shown) = match step {
             Step::Write(file, content) => {
                 author.home.file(&file, content);
@@ -190,16 +199,16 @@ async fn follow(language: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_policy_in_rust_is_made_applied_broken_and_mended() {
+async fn a_policy_in_rust_is_made_enforced_broken_and_taken_back() {
     follow("rust").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_policy_in_javascript_is_made_applied_broken_and_mended() {
+async fn a_policy_in_javascript_is_made_enforced_broken_and_taken_back() {
     follow("javascript").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_policy_in_python_is_made_applied_broken_and_mended() {
+async fn a_policy_in_python_is_made_enforced_broken_and_taken_back() {
     follow("python").await;
 }
