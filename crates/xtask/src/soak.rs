@@ -65,6 +65,9 @@ pub(crate) struct Arguments {
     /// Leaders that are killed at random moments.
     #[arg(long, default_value_t = 200)]
     kills: u32,
+    /// Swaps of engine and policy, in turn.
+    #[arg(long, default_value_t = 1_000)]
+    swaps: u32,
     /// Pairs that are bound before the run on a cluster begins.
     #[arg(long, default_value_t = 100_000)]
     pairs: u32,
@@ -96,6 +99,8 @@ enum Run {
     Faults,
     /// Kills or stops leaders of `bindery serve` at random moments, on a real API server under load.
     Deaths,
+    /// Swaps engine and policy of `bindery serve` on a real API server under load, and compares its memory.
+    Swaps,
     /// Three replicas on a cluster with many bound pairs, while tenants come and go and everything around
     /// Bindery fails in turn. Writes a report with plots. Needs root or user namespaces.
     Cluster,
@@ -128,6 +133,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             Run::Mutants => mutants(),
             Run::Faults => serve("faults::", "BINDERY_FAULT_SECONDS", arguments.fault_seconds),
             Run::Deaths => serve("deaths::", "BINDERY_KILLS", arguments.kills),
+            Run::Swaps => serve("swaps::swaps_under_load", "BINDERY_SWAPS", arguments.swaps),
             Run::Cluster => cluster(arguments.pairs, arguments.minutes),
             Run::Versions => versions(),
             Run::Helm3 => helm3(),
@@ -337,6 +343,8 @@ fn serve(tests: &str, variable: &str, value: u32) -> Result<()> {
     let arguments = ["--workspace", "--test", "serve", "--", "--nocapture", "--test-threads=1", tests];
     let mut command = cargo_test(&arguments);
     command.env("BINDERY_ENGINE", components::build()?).env(variable, value.to_string());
+    command.env("BINDERY_POLICIES", components::policies()?);
+    command.env("BINDERY_EXAMPLE_ENGINE", components::example()?);
     tools::offer_control_plane(&mut command)?;
     process::run(&mut command)
 }

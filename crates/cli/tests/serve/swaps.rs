@@ -1,17 +1,22 @@
-//! Leaders that are killed while a policy or an engine changes, on a real API server: what claims get follows
-//! the generation before or the one after, and the next leader finishes the change.
+//! Swaps of policies and engines on a real API server: while leaders are killed, what claims get follows the
+//! generation before or the one after, and the next leader finishes the change; under load no claim is lost,
+//! and no memory is left.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bindery_cluster::{
-    Cluster, Manager, NoFaults, Proxy, Replica, Request, is_bound_to, is_in_phase, phase, poll,
+    Cluster, Manager, NoFaults, PATIENCE, Proxy, Replica, Request, is_bound_to, is_in_phase, phase, poll,
 };
+use bindery_kit::{number_from_env, resident_kib};
 use http::Method;
+use rand::rngs::StdRng;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::kills::{KillAtWrite, Moment};
+use crate::load::{Load, chance};
 
 /// Two replicas with policies of a cluster, each with a cache folder of its own.
 struct TwoReplicas {
@@ -141,4 +146,84 @@ async fn a_leader_killed_while_an_engine_compiles_leaves_it_to_the_next() {
     replicas.cluster.policies().until_ready("Engine", "worst-fit", "Loaded").await;
     replicas.cluster.create_claim("c", "1Gi").await;
     replicas.cluster.until_volume("large", is_in_phase("Bound")).await;
+}
+
+/// Swaps; `cargo xtask soak swaps` sets a higher number (`BINDERY_SWAPS`).
+const SWAPS: u64 = 20;
+/// Swaps before memory is read for the first time, so that caches and the allocator have settled.
+const SETTLING: u64 = 20;
+/// Memory that all swaps together may leave, in KiB.
+const LEFT_KIB: u64 = 10 << 10;
+
+/// A replica under load whose engine and policy are swapped in turn.
+struct Swapping {
+    cluster: Cluster,
+    load: Load,
+    chance: StdRng,
+    replica: Replica,
+    swaps: u64,
+}
+
+impl Swapping {
+    async fn new() -> Self {
+        let (cluster, chance) = (Cluster::start(Manager::ProtectionAlone).await, chance());
+        cluster.policies().install().await;
+        let load = Load::new(&cluster, PATIENCE).await;
+        let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
+        let flags = [&load.argument(), "--policy-objects=true", "--policies", &shipped];
+        let mut replica = cluster.replica_with("first", &flags);
+        replica.until_leading().await;
+        Self { cluster, load, chance, replica, swaps: 0 }
+    }
+
+    /// Swaps engine or policy while tenants come, each time to another one.
+    async fn swap(&mut self) {
+        let (policies, half) = (self.cluster.policies(), self.swaps / 2);
+        let (kind, reason) = if self.swaps % 2 == 0 {
+            let spec = json!({"module": "builtin:at-most-n-times", "settings": {"times": 100 + half}});
+            policies.apply("MatchPolicy", "size", spec).await;
+            ("MatchPolicy", "Loaded")
+        } else {
+            let module = std::env::var("BINDERY_EXAMPLE_ENGINE").unwrap();
+            let (mode, reason) = if half % 2 == 0 { ("enforce", "Loaded") } else { ("off", "Off") };
+            policies.apply("Engine", "size", json!({"module": module, "mode": mode})).await;
+            ("Engine", reason)
+        };
+        self.load.run_for(Duration::from_millis(100), &mut self.chance).await.unwrap();
+        policies.until_ready(kind, "size", reason).await;
+        self.swaps += 1;
+    }
+
+    /// Memory of the replica in KiB, once all tenants are gone.
+    async fn memory(&mut self) -> u64 {
+        self.load.until_served().await.unwrap();
+        self.load.evict(&self.load.staying()).await;
+        let losses = async |_: &_| self.load.losses().await;
+        self.cluster.until_settled(losses).await.unwrap();
+        resident_kib(self.replica.id())
+    }
+}
+
+#[tokio::test]
+async fn swaps_under_load_lose_no_claim_and_leave_no_memory() {
+    let mut swapping = Swapping::new().await;
+    for _ in 0..SETTLING {
+        swapping.swap().await;
+    }
+    let before = swapping.memory().await;
+    for _ in 0..number_from_env("BINDERY_SWAPS").unwrap_or(SWAPS) {
+        swapping.swap().await;
+    }
+    let after = swapping.memory().await;
+    println!(
+        "{} swaps, {} tenants, {before} KiB before, {after} after",
+        swapping.swaps,
+        swapping.load.count()
+    );
+    assert!(after <= before + LEFT_KIB, "{before} KiB before, {after} KiB after");
+    for metric in ["bindery_refusals_total", "bindery_engine_faults_total", "bindery_foreign_writes_total"] {
+        assert_eq!(swapping.replica.metric(metric).await, 0, "{metric}: {}", swapping.replica.log());
+    }
+    let waits = "bindery_policy_waits_total{policy=\"size\"}";
+    assert_eq!(swapping.replica.metric(waits).await, 0, "{}", swapping.replica.log());
 }
