@@ -36,7 +36,7 @@ enum Bench {
     /// `[--volumes N] [--seconds N] [--connections N] [--creations N] [--rounds N]`.
     Admission,
     /// Binds per second on a real API server: `[--claims N,...] [--shapes plain,pre-bound,waiting] [--classes
-    /// N,...] [--against upstream]`.
+    /// N,...] [--against upstream] [--beside journal,shadow,swaps]`.
     Bind,
     /// Binds per second of claims without a policy, alone and beside 20 claims a second with a policy in
     /// Python: `[--claims N] [--rate N] [--volumes N] [--rounds N]`.
@@ -83,6 +83,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if name != "writes" {
         let bindery = released("bindery")?.get_program().to_owned();
         command.env("BINDERY_BINDERY", &bindery).env("BINDERY_ENGINE", components::build()?);
+        if arguments.arguments.iter().any(|argument| argument == "--beside") {
+            command.env("BINDERY_POLICIES", components::policies()?);
+            command.env("BINDERY_EXAMPLE_ENGINE", components::example()?);
+            command.env("BINDERY_JAVASCRIPT_POLICY", authored(&bindery, "javascript")?);
+        }
         if name == "beside" {
             command.arg("--policy").arg(authored(&bindery, "python")?);
         }

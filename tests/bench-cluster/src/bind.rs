@@ -58,8 +58,8 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
     }
     writeln!(std::io::stdout(), "\nMedians of all rounds, and of the ratios within each round:\n")?;
     head(
-        "<shape | classes | claims | <binder | binds per second | of the ceiling | times upstream | p99 s | \
-         of upstream's p99",
+        "<shape | classes | claims | <binder | binds per second | of the ceiling | of Bindery | \
+         times upstream | p99 s | of Bindery's p99 | of upstream's p99",
     )?;
     compared.iter().try_for_each(|cells| row(cells))?;
     Ok(())
@@ -92,14 +92,17 @@ fn comparison(binders: &[Binder], rounds: &[Vec<Figures>], at: usize) -> String 
         median(rounds.iter().filter_map(|round| Some(figure(&round[at]) / figure(&round[other?]))))
     };
     let is_ceiling = |binder: &Binder| matches!(binder, Binder::Ceiling);
+    let is_bindery = |binder: &Binder| matches!(binder, Binder::Bindery { extras, .. } if extras.is_empty());
     let is_upstream = |binder: &Binder| matches!(binder, Binder::Upstream);
     let rate: fn(&Figures) -> f64 = |figures| figures.rate;
     let p99: fn(&Figures) -> f64 = |figures| figures.p99;
     let share = |part: f64| if part.is_nan() { String::new() } else { format!("{:.0}%", part * 100.0) };
     let times = ratio(is_upstream, rate);
     let times = if times.is_nan() { String::new() } else { format!("{times:.1}") };
-    let (of_ceiling, of_upstream) = (share(ratio(is_ceiling, rate)), share(ratio(is_upstream, p99)));
-    format!("{:.0} | {of_ceiling} | {times} | {:.2} | {of_upstream}", of(rate), of(p99))
+    let (of_ceiling, of_bindery) = (share(ratio(is_ceiling, rate)), share(ratio(is_bindery, rate)));
+    let (of_binderys, of_upstreams) = (share(ratio(is_bindery, p99)), share(ratio(is_upstream, p99)));
+    let (rate, p99) = (of(rate), of(p99));
+    format!("{rate:.0} | {of_ceiling} | {of_bindery} | {times} | {p99:.2} | {of_binderys} | {of_upstreams}")
 }
 
 fn median(figures: impl Iterator<Item = f64>) -> f64 {

@@ -10,6 +10,7 @@ mod beside;
 mod bind;
 mod binder;
 mod ceiling;
+mod extra;
 mod figures;
 mod load;
 mod memory;
@@ -26,6 +27,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::binder::Binder;
+use crate::extra::{Extra, Modules};
 
 /// Measure binders on a real API server.
 #[derive(Parser)]
@@ -62,6 +64,11 @@ struct Binders {
     /// Another binder to compare with.
     #[arg(long, value_enum)]
     against: Option<Against>,
+    /// What Bindery does beside binding: compared with Bindery alone, each by itself and all together.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    beside: Vec<Extra>,
+    #[command(flatten)]
+    modules: Modules,
     /// Rounds of each binder.
     #[arg(long, default_value_t = 1)]
     rounds: usize,
@@ -75,7 +82,12 @@ enum Against {
 impl Binders {
     /// The binders in the order of their turns.
     fn all(&self) -> Vec<Binder> {
-        let mut binders = vec![Binder::Bindery(self.bindery.clone())];
+        let each = self.beside.iter().map(|&extra| vec![extra]);
+        let together = (self.beside.len() > 1).then(|| self.beside.clone());
+        let extras = [Vec::new()].into_iter().chain(each).chain(together);
+        let (program, modules) = (&self.bindery, &self.modules);
+        let bindery = |extras| Binder::Bindery { program: program.clone(), extras, modules: modules.clone() };
+        let mut binders: Vec<_> = extras.map(bindery).collect();
         binders.extend(self.against.map(|Against::Upstream| Binder::Upstream));
         binders
     }

@@ -51,7 +51,7 @@ async fn measure(plane: &mut ControlPlane, binder: &Binder, number: usize) -> Re
     let server = plane.api_server().id();
     let server_before = Usage::of(server)?;
     let began = Instant::now();
-    let running = RunningBinder::start(binder, plane)?;
+    let running = RunningBinder::start(binder, plane).await?;
     let first_bind = async {
         load.until_claim_is_bound(number).await?;
         anyhow::Ok(began.elapsed())

@@ -41,9 +41,9 @@ pub(crate) async fn measure(binder: &Binder, shape: Shape, size: Size) -> Result
     }
     let ceiling = match binder {
         Binder::Ceiling => Some(Ceiling::settle_volumes(&client, &load).await?),
-        Binder::Bindery(_) | Binder::Upstream => None,
+        Binder::Bindery { .. } | Binder::Upstream => None,
     };
-    let running = RunningBinder::start(binder, &mut plane)?;
+    let running = RunningBinder::start(binder, &mut plane).await?;
     let binder = running.id(&mut plane);
     if load.waits() {
         load.create_claims(None).await?;

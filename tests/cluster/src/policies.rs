@@ -22,11 +22,16 @@ pub struct PolicyApi(Client);
 impl Cluster {
     /// The policies and engines.
     pub fn policies(&self) -> PolicyApi {
-        PolicyApi(self.client.clone())
+        PolicyApi::new(&self.client)
     }
 }
 
 impl PolicyApi {
+    /// The policies and engines of the cluster of this client.
+    pub fn new(client: &Client) -> Self {
+        Self(client.clone())
+    }
+
     /// The objects of a kind.
     pub fn of(&self, kind: &str) -> Api<DynamicObject> {
         let (_, plural) = KINDS.into_iter().find(|(known, _)| *known == kind).unwrap();

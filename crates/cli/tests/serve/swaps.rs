@@ -179,13 +179,13 @@ impl Swapping {
     /// Swaps engine or policy while tenants come, each time to another one.
     async fn swap(&mut self) {
         let (policies, half) = (self.cluster.policies(), self.swaps / 2);
-        let (kind, reason) = if self.swaps % 2 == 0 {
+        let (kind, reason) = if self.swaps.is_multiple_of(2) {
             let spec = json!({"module": "builtin:at-most-n-times", "settings": {"times": 100 + half}});
             policies.apply("MatchPolicy", "size", spec).await;
             ("MatchPolicy", "Loaded")
         } else {
             let module = std::env::var("BINDERY_EXAMPLE_ENGINE").unwrap();
-            let (mode, reason) = if half % 2 == 0 { ("enforce", "Loaded") } else { ("off", "Off") };
+            let (mode, reason) = if half.is_multiple_of(2) { ("enforce", "Loaded") } else { ("off", "Off") };
             policies.apply("Engine", "size", json!({"module": module, "mode": mode})).await;
             ("Engine", reason)
         };
