@@ -234,7 +234,8 @@ fn name_of(path: &Path) -> String {
     }
 }
 
-fn files_of(folder: &Path) -> io::Result<VecDeque<PathBuf>> {
+/// The files of the journals of a folder, by replica and number.
+pub(crate) fn files_of(folder: &Path) -> io::Result<VecDeque<PathBuf>> {
     let mut found = Vec::new();
     for entry in folder.read_dir()? {
         let path = entry?.path();

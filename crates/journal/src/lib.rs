@@ -1,8 +1,8 @@
 //! Decision records: writes, reads, replays and compares what was asked, answered and decided.
 //!
 //! A journal is a folder of files. [`JournalWriter`] appends to it from a thread of its own; [`Files`] reads
-//! it, also while it is written, and [`Reader`] reads one file of either format. `docs/journal.md` describes
-//! the format.
+//! it, also while it is written, [`Follower`] reads on as it is written, and [`Reader`] reads one file of
+//! either format. `docs/journal.md` describes the format.
 //!
 //! Records are written in blocks, each chained to the one before by SHA-256, across files. Reading finds a
 //! block that was changed, dropped or moved. Reading cannot find whole blocks that were cut off at the end of
@@ -18,6 +18,7 @@ mod block;
 mod digest;
 mod files;
 mod folder;
+mod follow;
 mod reader;
 mod record;
 mod replay;
@@ -26,6 +27,7 @@ mod writer;
 pub use digest::ChainDigest;
 pub use files::{Ending, FileError, Files, FilesError};
 pub use folder::{FolderWriter, Rotation};
+pub use follow::{Followed, Follower, Position};
 pub use reader::{Place, ReadError, Reader};
 pub use record::{Entry, Gap, Header, Record, Swap, Verdict, What, Wrote};
 pub use replay::{Replayed, replay};
