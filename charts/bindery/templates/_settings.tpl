@@ -16,6 +16,15 @@ journal: /var/lib/bindery/journal
 journal-size: {{ int64 .fileSize }}
 journal-age: {{ int64 .fileHours }}
 journal-keep: {{ int64 .keep }}
+{{- with .send.url }}
+journal-send: {{ . | quote }}
+{{- with $.Values.journal.send.tokenSecret }}
+journal-send-token: /etc/bindery/journal/token
+{{- end }}
+{{- with $.Values.journal.send.ca }}
+journal-send-ca: /etc/bindery/journal/ca.crt
+{{- end }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- if include "bindery.documents" . | fromJson }}

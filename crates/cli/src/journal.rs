@@ -1,7 +1,9 @@
-//! `bindery journal`: reads what `bindery serve --journal` has recorded. `recording.rs` is the other side.
+//! `bindery journal`: reads what `bindery serve --journal` has recorded. `recording.rs` is the other side, and
+//! `sending.rs` sends it elsewhere.
 
 mod export;
 pub(crate) mod recording;
+pub(crate) mod sending;
 mod show;
 mod subject;
 #[cfg(test)]

@@ -58,6 +58,7 @@ use self::tasks::Tasks;
 use self::webhook::{WebhookArguments, WebhookStatistics};
 use crate::engine::EngineArguments;
 use crate::journal::recording::{JournalArguments, Recording};
+use crate::journal::sending::{Sending, SendingArguments};
 use crate::policies::PolicyArguments;
 use crate::stop::Stop;
 use crate::{logging, settings};
@@ -111,6 +112,8 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     journal: JournalArguments,
     #[command(flatten)]
+    sending: SendingArguments,
+    #[command(flatten)]
     recycler: RecyclerArguments,
     #[command(flatten)]
     lease: LeaseArguments,
@@ -154,6 +157,7 @@ struct Process {
 async fn run_until_stopped(arguments: &Arc<Arguments>) -> Result<()> {
     files::raise_limit(arguments.webhook.connections_max())?;
     arguments.journal.check()?;
+    arguments.sending.check(arguments.journal.folder())?;
     let mut process = Process {
         stop: Stop::new()?,
         startup: Startup::default(),
@@ -200,11 +204,18 @@ async fn run_replica(
     let (events, event_worker) = Events::with_refresh(client.clone(), refresh);
     let identity = arguments.lease.settings().identity;
     let recording = arguments.journal.start(&identity, arguments.mode.name())?;
+    let sending = arguments.sending.start(arguments.journal.folder())?;
+    let journal = JournalCounts {
+        written: recording.as_ref().map(Recording::appender),
+        sent: sending.as_ref().map(Sending::counts),
+    };
     let replica = Replica::new(arguments, client, events, components, recording.as_ref())?;
     let admission_metrics = AdmissionMetrics::default();
     let readiness = objects.as_ref().map(ConfiguredObjects::readiness).unwrap_or_default();
-    startup.finish(replica.health_router(readiness, &admission_metrics, &statistics));
+    startup.finish(replica.health_router(readiness, &admission_metrics, &statistics, &journal));
 
+    let sending =
+        sending.map(|sending| (sending.ending(), tasks.start("the sender of the journal", sending.ended())));
     let clock = tasks.start("the watch of the clock", replica.clock.clone().run());
     let event_worker = tasks.start("the writer of events", event_worker.run());
     // Reviews continue after the signal to end, and answer from the watched store.
@@ -247,7 +258,10 @@ async fn run_replica(
         task.abort();
     }
     if let Some(recording) = recording {
-        end_journal(recording).await;
+        journal::end(recording).await;
+    }
+    if let Some((ending, ended)) = sending {
+        journal::end_sending(&ending, ended).await;
     }
     Ok(failed)
 }
@@ -263,15 +277,6 @@ async fn until_ended(stop: &mut Stop, tasks: &mut Tasks) -> Option<&'static str>
             tracing::error!("{task} has ended by itself, and this replica ends with it");
             Some(task)
         }
-    }
-}
-
-/// Writes the last records of the journal.
-async fn end_journal(recording: Recording) {
-    match tokio::task::spawn_blocking(|| recording.finish()).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::error!("{error:#}"),
-        Err(error) => tracing::error!(%error, "the end of the journal has failed"),
     }
 }
 
@@ -292,7 +297,6 @@ struct Replica {
     /// `None` in mode observe, which needs no Lease.
     eligibility: Option<Arc<Eligibility>>,
     clock: ClockWatch,
-    journal: JournalCounts,
 }
 
 impl Replica {
@@ -304,7 +308,6 @@ impl Replica {
         recording: Option<&Recording>,
     ) -> Result<Self> {
         let binder = Arc::new(binder(arguments, &client, &events, components, recording)?);
-        let journal = JournalCounts(recording.map(Recording::appender));
         if arguments.mode == ModeArgument::Observe {
             // Before the watches start, so that no object is missed.
             binder.observe();
@@ -319,7 +322,7 @@ impl Replica {
             Arc::new(Eligibility::new(client.clone(), store, intake, rights))
         });
         let (leads, clock) = (Arc::default(), ClockWatch::default());
-        Ok(Self { client, binder, events, leads, eligibility, clock, journal })
+        Ok(Self { client, binder, events, leads, eligibility, clock })
     }
 
     /// Answers `/livez`, `/readyz` and `/metrics`.
@@ -328,6 +331,7 @@ impl Replica {
         objects: Readiness,
         admission: &AdmissionMetrics,
         webhook: &WebhookStatistics,
+        journal: &JournalCounts,
     ) -> Router {
         let health = ReplicaHealth {
             binder: Arc::clone(&self.binder),
@@ -336,7 +340,7 @@ impl Replica {
             eligibility: self.eligibility.clone(),
             objects,
         };
-        let mut registry = metrics::registry(&health, admission, webhook, &self.clock, &self.journal);
+        let mut registry = metrics::registry(&health, admission, webhook, &self.clock, journal);
         self.client.register(&mut registry);
         router(health, registry)
     }

@@ -6,6 +6,7 @@
 
 mod address;
 mod auth;
+mod post;
 mod remote;
 mod transport;
 
@@ -17,6 +18,7 @@ use tokio::time::Instant;
 
 use self::address::Reach;
 use self::auth::Challenge;
+pub use self::post::{Endpoint, Posted};
 pub use self::transport::Timeouts;
 use self::transport::{Answer, Outgoing, Transport};
 use crate::credentials::{CredentialsFile, Login};

@@ -4,6 +4,7 @@
 //! - [`Registry`] speaks to registries (OCI distribution 1.1) as if each were hostile: [`limits`] bounds
 //!   every answer, and no byte is used before its digest is checked. [`Layout`] is the same on disk.
 //! - [`Artifact`] is a module with its cases and its page; [`push`], [`pull`] and [`copy`] carry it.
+//! - [`Endpoint`] posts to another server by the same client.
 //! - [`sign`] and [`verify`] are compatible with cosign: its bundles of version 3 and its tags of version 2.
 
 mod artifact;
@@ -20,7 +21,7 @@ mod repository;
 mod signature;
 
 pub use artifact::{Artifact, Extra, copy, pull, pull_manifest, push};
-pub use client::{Access, Registry, Remote, Timeouts};
+pub use client::{Access, Endpoint, Posted, Registry, Remote, Timeouts};
 pub use credentials::CredentialsFile;
 pub use digest::Digest;
 pub use error::RegistryError;

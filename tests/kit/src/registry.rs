@@ -89,6 +89,11 @@ impl OciRegistry {
         self.shared.requests.lock().unwrap().clone()
     }
 
+    /// The bodies of these requests.
+    pub fn bodies(&self) -> Vec<Bytes> {
+        self.shared.bodies.lock().unwrap().clone()
+    }
+
     /// The bytes of a manifest by tag or digest.
     pub fn manifest(&self, repository: &str, name: &str) -> Option<Vec<u8>> {
         self.shared.store.lock().unwrap().manifest(repository, name).map(|(_, bytes)| bytes.clone())

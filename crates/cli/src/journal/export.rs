@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use bindery_journal::{Entry, Files, Header};
+use bindery_journal::{Entry, Files};
 use serde::Serialize;
 
 use super::subject::{Filter, time};
@@ -24,12 +24,39 @@ pub(super) struct Arguments {
 
 /// One line.
 #[derive(Serialize)]
-struct Line<'a> {
+pub(super) struct Line<'a> {
+    #[serde(flatten)]
+    id: Option<RecordId<'a>>,
     time: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     replica: Option<&'a str>,
     #[serde(flatten)]
     entry: &'a Entry,
+}
+
+/// What a receiver tells repetitions and missing files by.
+#[derive(Serialize)]
+pub(super) struct RecordId<'a> {
+    /// No other record has it.
+    pub(super) id: String,
+    /// Name of the journal in its folder.
+    pub(super) journal: &'a str,
+    /// Number of the file.
+    pub(super) file: u64,
+    /// Number of the record in the file, from 1. The end of a file has one too, and is no line.
+    pub(super) number: u64,
+}
+
+impl<'a> Line<'a> {
+    pub(super) fn new(id: Option<RecordId<'a>>, replica: Option<&'a str>, entry: &'a Entry) -> Self {
+        Self { id, time: time(entry.at_ms).to_string(), replica, entry }
+    }
+
+    /// Writes it, and ends the line.
+    pub(super) fn write(&self, out: &mut impl io::Write) -> io::Result<()> {
+        serde_json::to_writer(&mut *out, self)?;
+        out.write_all(b"\n")
+    }
 }
 
 /// Runs `bindery journal export`.
@@ -39,7 +66,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut files = Files::open(&arguments.journal)?;
     while let Some(entry) = files.next() {
         let written = match entry {
-            Ok(entry) if arguments.filter.passes(&entry) => write(&mut out, &entry, files.header()),
+            Ok(entry) if arguments.filter.passes(&entry) => {
+                let replica = files.header().map(|header| &*header.replica);
+                Line::new(None, replica, &entry).write(&mut out)
+            }
             Ok(_) => Ok(()),
             Err(error) => {
                 eprintln!("error: {:#}", anyhow::Error::new(error));
@@ -59,10 +89,4 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         _ => Ok(status),
     }
-}
-
-fn write(out: &mut impl io::Write, entry: &Entry, header: Option<&Header>) -> io::Result<()> {
-    let replica = header.map(|header| &*header.replica);
-    serde_json::to_writer(&mut *out, &Line { time: time(entry.at_ms).to_string(), replica, entry })?;
-    out.write_all(b"\n")
 }

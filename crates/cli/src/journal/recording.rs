@@ -1,7 +1,7 @@
 //! The journal that `bindery serve` and `bindery playground` write.
 
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,6 +53,11 @@ pub(crate) struct Recording {
 struct Recorder(Appender);
 
 impl JournalArguments {
+    /// The folder; `None` if the journal is off.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        self.journal.as_deref()
+    }
+
     /// Checks that the settings fit together.
     pub(crate) fn check(&self) -> Result<()> {
         let Self { journal_size, journal_keep, .. } = self;

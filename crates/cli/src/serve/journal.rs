@@ -1,10 +1,17 @@
 //! Lost records of the journal: an event on the Lease, and metrics.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_journal::{Appender, Counts};
 use bindery_kube::{Clock, ForeignWriterMark};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::journal::recording::Recording;
+use crate::journal::sending::SendingCounts;
 
 /// `reason` of the event.
 const REASON: &str = "JournalRecordsLost";
@@ -12,21 +19,27 @@ const REASON: &str = "JournalRecordsLost";
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Shortest time between two events.
 const TELL_EVERY: Duration = Duration::from_secs(600);
+/// How long a replica that ends waits until the last records are sent. What is not, is sent at the next start
+/// from the same folder.
+const SENDING_MAX: Duration = Duration::from_secs(5);
 
-/// The journal of a replica; `None` if it is off.
+/// What tells of the journal of a replica; `None` if it is off.
 #[derive(Clone)]
-pub(super) struct JournalCounts(pub(super) Option<Appender>);
+pub(super) struct JournalCounts {
+    pub(super) written: Option<Appender>,
+    pub(super) sent: Option<Arc<SendingCounts>>,
+}
 
 impl JournalCounts {
     /// The counts; zeros if the journal is off.
     pub(super) fn get(&self) -> Counts {
-        self.0.as_ref().map(Appender::counts).unwrap_or_default()
+        self.written.as_ref().map(Appender::counts).unwrap_or_default()
     }
 }
 
 impl fmt::Debug for JournalCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.get().fmt(f)
+        f.debug_struct("JournalCounts").field("written", &self.get()).field("sent", &self.sent).finish()
     }
 }
 
@@ -49,5 +62,22 @@ pub(super) async fn report_losses(journal: Appender, mark: ForeignWriterMark, re
             Err(error) => tracing::warn!(%error, reason = REASON, "an event cannot be created"),
         }
         tokio::time::sleep(TELL_EVERY).await;
+    }
+}
+
+/// Writes the last records.
+pub(super) async fn end(recording: Recording) {
+    match tokio::task::spawn_blocking(|| recording.finish()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::error!("{error:#}"),
+        Err(error) => tracing::error!(%error, "the end of the journal has failed"),
+    }
+}
+
+/// Sends the last records, after [`end`].
+pub(super) async fn end_sending(ending: &CancellationToken, ended: JoinHandle<()>) {
+    ending.cancel();
+    if timeout(SENDING_MAX, ended).await.is_err() {
+        tracing::warn!("the endpoint of the journal is slow; what is not sent yet stays in the files");
     }
 }

@@ -112,6 +112,9 @@ fn a_bad_setting_is_refused_with_its_place_and_what_is_allowed() {
         ),
         (file("journal-size: 0"), &["setting journal-size in settings.yaml", "number from 1 to 65536"]),
         (line(&["--journal-keep=100"]), &["--journal-keep 100 is less than twice --journal-size 64"]),
+        (line(&["--journal-send=https://logs.example"]), &["--journal-send", "--journal is not given"]),
+        (line(&["--journal-send-token=token"]), &["--journal-send-token is given without --journal-send"]),
+        (line(&["--journal-send-ca=ca"]), &["--journal-send-ca is given without --journal-send"]),
         (file("log: a=b=c"), &["setting log in settings.yaml", "a=b=c"]),
         (
             file("log: inof"),

@@ -115,6 +115,7 @@ fn a_value_that_cannot_work_is_refused_by_the_schema() {
         (json!({"listenAddress": "[::"}), "'/listenAddress'"),
         (json!({"listenAddress": "[::]:8080"}), "'/listenAddress'"),
         (json!({"tracing": {"endpoint": "https://collector"}}), "'/tracing/endpoint'"),
+        (json!({"journal": {"send": {"url": "http://logs.example"}}}), "'/journal/send/url'"),
         (
             json!({"podLabels": {"app.kubernetes.io/name": "other"}}),
             "invalid propertyName 'app.kubernetes.io/name'",
@@ -166,6 +167,10 @@ fn values_that_contradict_each_other_are_refused_with_a_reason() {
             &["a webhook has to steer claims, and webhook.enabled is false", "steer.admission=policy"],
         ),
         (json!({"webhook": {"port": 8080}}), &["webhook.port and metrics.port are both 8080"]),
+        (
+            json!({"journal": {"send": {"url": "https://logs.example"}}}),
+            &["journal.send.url is given and journal.enabled is false"],
+        ),
         (json!({"service": {"port": 8080}}), &["service.port and metrics.port are both 8080"]),
         // A pod must not be killed while it answers.
         (

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::{BodyExt as _, Collected, Full};
 use hyper::body::{Frame, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -40,12 +40,13 @@ pub(super) struct Shared {
     pub(super) store: Mutex<Store>,
     pub(super) intercept: Mutex<Option<Intercept>>,
     pub(super) requests: Mutex<Vec<(Method, String, Option<String>)>>,
+    pub(super) bodies: Mutex<Vec<Bytes>>,
 }
 
 impl Shared {
     pub(super) fn new(settings: RegistrySettings, address: SocketAddr) -> Self {
-        let (store, intercept, requests) = Default::default();
-        Self { settings, address, store, intercept, requests }
+        let (store, intercept, requests, bodies) = Default::default();
+        Self { settings, address, store, intercept, requests, bodies }
     }
 }
 
@@ -96,6 +97,9 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respo
     let (head, body) = request.into_parts();
     let path = head.uri.path_and_query().map_or_else(String::new, ToString::to_string);
     let authorization = head.headers.get(AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned());
+    // Of a client that breaks off, nothing.
+    let body = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
+    shared.bodies.lock().unwrap().push(body.clone());
     shared.requests.lock().unwrap().push((head.method.clone(), path.clone(), authorization.clone()));
     let reply = {
         let intercept = shared.intercept.lock().unwrap();
@@ -107,7 +111,6 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respo
         Some(Reply::Endless) => return Ok(Response::new(endless())),
         None => {}
     }
-    let body = body.collect().await.unwrap().to_bytes();
     let answer = shared.answer(&head.method, &path, &head.headers, authorization.as_deref(), &body);
     Ok(answer.map(whole))
 }

@@ -3,6 +3,7 @@
 use std::fmt::Error;
 
 use bindery_journal::Counts;
+use jiff::Timestamp;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
@@ -32,9 +33,30 @@ impl Collector for Journal {
         // Without a journal it has no sample.
         let help = "Bytes that are free where the journal is";
         let descriptor = encoder.encode_descriptor("journal_free_bytes", help, None, MetricType::Gauge)?;
-        match free {
-            Some(free) => ConstGauge::new(i64::try_from(free).unwrap_or(i64::MAX)).encode(descriptor),
-            None => Ok(()),
+        if let Some(free) = free {
+            ConstGauge::new(i64::try_from(free).unwrap_or(i64::MAX)).encode(descriptor)?;
         }
+        self.encode_sending(&mut encoder)
+    }
+}
+
+impl Journal {
+    fn encode_sending(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let sent = self.0.sent.clone().unwrap_or_default();
+        counters(
+            encoder,
+            [
+                ("journal_records_sent", "Records that the endpoint of the journal accepted", sent.records()),
+                ("journal_send_failures", "Requests that it did not accept", sent.failures()),
+                (
+                    "journal_files_unsent",
+                    "Files that were removed or damaged before all of their records were sent",
+                    sent.lost_files(),
+                ),
+            ],
+        )?;
+        let lag = sent.lag_seconds(u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default());
+        let help = "Age of the oldest record that was not accepted yet";
+        gauge(encoder, "journal_send_lag_seconds", help, usize::try_from(lag).unwrap_or(usize::MAX))
     }
 }
