@@ -1,7 +1,12 @@
 //! The journal of a replica that is killed and started again.
 
+use std::collections::BTreeSet;
+
 use bindery_cluster::{Cluster, Manager};
 use bindery_journal::{Files, What};
+use bindery_kit::{OciRegistry, RegistrySettings, Reply};
+use bytes::Bytes;
+use http::Response;
 use rustix::process::Signal;
 
 use crate::support::Home;
@@ -47,4 +52,30 @@ async fn the_journal_of_killed_replicas_replays_and_its_counts_add_up() {
     }
     replicas.dedup();
     assert_eq!((replicas, binds), (vec!["first".to_owned(), "second".to_owned()], 30));
+}
+
+#[tokio::test]
+async fn an_endpoint_has_every_record_when_the_replica_has_ended() {
+    let cluster = Cluster::start(Manager::WithoutBinder).await;
+    let home = Home::new();
+    let folder = home.path().join("journal");
+    let endpoint = OciRegistry::start(RegistrySettings::default());
+    endpoint.intercept(|_, path, _| (path == "/journal").then(|| Reply::Answer(Response::new(Bytes::new()))));
+    let url = format!("http://{}/journal", endpoint.host());
+    let flags = ["--journal", folder.to_str().unwrap(), "--journal-send", &url];
+    for (name, pairs) in [("first", 5), ("second", 5)] {
+        let mut replica = cluster.replica_with(name, &flags);
+        replica.until_leading().await;
+        cluster.bind_pairs(name, pairs).await;
+        replica.until_metric("bindery_journal_records_sent_total", |records| records > 0).await;
+        assert_eq!(replica.metric("bindery_journal_send_failures_total").await, 0, "{}", replica.log());
+        replica.terminate().await;
+    }
+    let bodies = endpoint.bodies();
+    let lines = bodies.iter().flat_map(|body| std::str::from_utf8(body).unwrap().lines());
+    let lines: Vec<serde_json::Value> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
+    let ids: BTreeSet<&str> = lines.iter().map(|line| line["id"].as_str().unwrap()).collect();
+    // None is missing, and none came twice.
+    let recorded = Files::open(&folder).unwrap().count();
+    assert_eq!((lines.len(), ids.len()), (recorded, recorded));
 }
