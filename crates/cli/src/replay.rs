@@ -145,7 +145,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
                 }
             }
             Ok(What::Gap(gap)) => report.missing += gap.lost,
-            Ok(What::Write(_) | What::Swap(_) | What::End | What::Unknown(_)) => {}
+            Ok(What::Write(_) | What::Swap(_) | What::Difference(_) | What::End | What::Unknown(_)) => {}
             // The complete records of the files after it are replayed all the same.
             Err(error) => _ = broken.get_or_insert(error),
         }

@@ -1,10 +1,10 @@
 //! Records decisions, writes and swaps.
 
 use bindery_core::{Evidence, Version};
-use bindery_policy::PolicyEvidence;
+use bindery_policy::{Difference, PolicyEvidence};
 use bindery_store::Kind;
 
-use crate::Key;
+use crate::{Key, Shadow};
 
 /// A sink of decisions and what follows from them. Called on the decision's own task, so it must not block.
 pub trait Journal: Send + Sync {
@@ -16,6 +16,9 @@ pub trait Journal: Send + Sync {
 
     /// The engine or the policies were replaced.
     fn swapped(&self, _swapped: SwapRecord<'_>) {}
+
+    /// A shadow decided otherwise. Called on the thread of the shadows.
+    fn differed(&self, _differed: DifferenceRecord<'_>) {}
 }
 
 /// A decision with what it rests on.
@@ -59,6 +62,18 @@ pub struct WriteRecord<'a> {
     pub version: Option<&'a Version>,
     /// The version of the object afterwards (`None` after a deletion), or why the write failed.
     pub result: Result<Option<&'a Version>, String>,
+}
+
+/// How a shadow decided otherwise.
+pub struct DifferenceRecord<'a> {
+    /// The shadow.
+    pub shadow: &'a Shadow,
+    /// The digest of the engine that decided for it.
+    pub engine: &'a str,
+    /// [`bindery_policy::Chain::digest`] of the policies that decided, with the shadow if it is one of them.
+    pub chain: &'a str,
+    /// The difference.
+    pub difference: &'a Difference,
 }
 
 /// What replaced what, each by its digest.

@@ -15,7 +15,7 @@ use std::thread;
 
 use bindery_core::{Counted, Decision, Engine, Exchange, Question, Request, Subject, Text};
 use bindery_policy::{
-    ENGINE, MATCH_POLICY, Policy, RECLAIM_POLICY, ReclaimRule, Rejections, Rounds, ShadowMetrics,
+    Difference, ENGINE, MATCH_POLICY, Policy, RECLAIM_POLICY, ReclaimRule, Rejections, Rounds, ShadowMetrics,
 };
 use bindery_store::Revision;
 use parking_lot::Mutex;
@@ -23,6 +23,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 pub(crate) use self::decide::ShadowDecider;
+use crate::DifferenceRecord;
 use crate::decider::{EngineRun, Policies};
 
 /// Decisions that wait for shadows, at most. What comes when there are so many is dropped: shadows must not
@@ -157,7 +158,25 @@ impl Shadows {
     }
 }
 
+impl Made {
+    /// The engine that decides for a shadow.
+    fn engine_of<'a>(&'a self, shadow: &'a Shadow) -> &'a Arc<dyn Engine> {
+        match &shadow.part {
+            ShadowPart::Engine(engine) => engine,
+            ShadowPart::Match(_) | ShadowPart::Reclaim(_) => &self.engine,
+        }
+    }
+}
+
 impl<T> ShadowDecider<T> {
+    /// Records how a shadow decided otherwise.
+    fn record(&self, made: &Made, Shadowing { shadow, policies, .. }: &Shadowing, difference: &Difference) {
+        if let Some(journal) = &self.journal {
+            let (engine, chain) = (made.engine_of(shadow).digest(), policies.chain.digest());
+            journal.differed(DifferenceRecord { shadow, engine, chain, difference });
+        }
+    }
+
     /// Has every shadow make a decision again, and counts.
     fn compare(&self, made: &Made) {
         for shadowing in &made.policies.shadows {
@@ -170,6 +189,7 @@ impl<T> ShadowDecider<T> {
                 Ok(Some(Ok(difference))) => {
                     if let Some(difference) = &difference {
                         tracing::debug!(shadow = &**name, ?difference, "a shadow decides otherwise");
+                        self.record(made, shadowing, difference);
                     }
                     metrics.count_compared(difference);
                 }

@@ -29,6 +29,6 @@ pub use files::{Ending, FileError, Files, FilesError};
 pub use folder::{FolderWriter, Rotation};
 pub use follow::{Followed, Follower, Position};
 pub use reader::{Place, ReadError, Reader};
-pub use record::{Entry, Gap, Header, Record, Swap, Verdict, What, Wrote};
+pub use record::{Differed, Entry, Gap, Header, Record, Swap, Told, Verdict, What, Wrote};
 pub use replay::{Replayed, replay};
 pub use writer::{Appender, Counts, JournalWriter, Sink, Written};

@@ -18,6 +18,7 @@ mod kind {
     pub(super) const WRITE: u8 = 2;
     pub(super) const SWAP: u8 = 3;
     pub(super) const GAP: u8 = 4;
+    pub(super) const DIFFERENCE: u8 = 5;
 }
 
 /// One entry of a journal.
@@ -44,6 +45,8 @@ pub enum What {
     Swap(Swap),
     /// Records are missing here.
     Gap(Gap),
+    /// A shadow decided otherwise.
+    Difference(Box<Differed>),
     /// The file was ended by its writer.
     End,
     /// A kind of record that this version does not know: its number. It is of a later version.
@@ -119,6 +122,42 @@ pub enum Swap {
     },
 }
 
+/// How a shadow decided otherwise: a policy or an engine whose decisions are not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Differed {
+    /// Kind of the shadow's object: `MatchPolicy`, `ReclaimPolicy` or `Engine`.
+    pub kind: String,
+    /// Name of the shadow.
+    pub shadow: String,
+    /// Digest of the engine that decided for it.
+    pub engine: String,
+    /// Digest of the policies that decided for it, with the shadow if it is one of them.
+    pub chain: String,
+    /// Name of a volume, or `namespace/name` of a claim.
+    pub object: String,
+    /// Whether the object is a claim.
+    pub claim: bool,
+    /// `now` of the decision's request, in seconds since the Unix epoch.
+    pub now: i64,
+    /// How it differs, such as `other-volume`.
+    pub difference: String,
+    /// What was decided.
+    pub active: Told,
+    /// What the shadow decided.
+    pub instead: Told,
+}
+
+/// A decision in words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Told {
+    /// What is done.
+    pub answer: String,
+    /// Why; empty where that is clear.
+    pub reason: String,
+}
+
 /// Records that were made and are not in the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -178,6 +217,7 @@ impl Entry {
             What::Write(wrote) => postcard::to_extend(&(at, wrote), head(kind::WRITE)),
             What::Swap(swap) => postcard::to_extend(&(at, swap), head(kind::SWAP)),
             What::Gap(gap) => postcard::to_extend(&(at, gap), head(kind::GAP)),
+            What::Difference(differed) => postcard::to_extend(&(at, &**differed), head(kind::DIFFERENCE)),
             What::End => postcard::to_extend(&at, head(kind::END)),
             What::Unknown(_) => Err(postcard::Error::WontImplement),
         }?;
@@ -207,6 +247,7 @@ impl Entry {
             kind::WRITE => What::Write(postcard::from_bytes(body)?),
             kind::SWAP => What::Swap(postcard::from_bytes(body)?),
             kind::GAP => What::Gap(postcard::from_bytes(body)?),
+            kind::DIFFERENCE => What::Difference(postcard::from_bytes(body)?),
             kind => What::Unknown(kind),
         };
         Ok((Self { at_ms, what }, rest))

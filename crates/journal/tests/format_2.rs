@@ -9,8 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bindery_journal::{
-    Ending, Entry, Files, FilesError, FolderWriter, Gap, Place, ReadError, Reader, Rotation, Sink as _, Swap,
-    What, Wrote,
+    Differed, Ending, Entry, Files, FilesError, FolderWriter, Gap, Place, ReadError, Reader, Rotation,
+    Sink as _, Swap, Told, What, Wrote,
 };
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
@@ -78,6 +78,23 @@ fn entries(names: &[&str]) -> Vec<Entry> {
     names.iter().map(|name| entry(name)).collect()
 }
 
+fn differed() -> Differed {
+    let text = str::to_owned;
+    let told = |answer| Told { answer: text(answer), reason: String::new() };
+    Differed {
+        kind: text("MatchPolicy"),
+        shadow: text("zones"),
+        engine: text("a"),
+        chain: text("b"),
+        object: text("shop/data"),
+        claim: true,
+        now: 7,
+        difference: text("other-volume"),
+        active: told("binds volume a"),
+        instead: told("binds volume b"),
+    }
+}
+
 #[test]
 fn entries_of_every_kind_are_read_as_written() {
     let folder = tempfile::tempdir().unwrap();
@@ -98,6 +115,7 @@ fn entries_of_every_kind_are_read_as_written() {
         What::Swap(Swap::Engine { from: from.clone(), to: to.clone() }),
         What::Swap(Swap::Policies { from, to }),
         What::Gap(Gap { lost: 3, from_ms: 1, to_ms: 2 }),
+        What::Difference(Box::new(differed())),
     ];
     let written: Vec<Entry> = kinds.into_iter().map(|what| Entry { at_ms: 9, what }).collect();
     write(&mut writer, &written[..2]);

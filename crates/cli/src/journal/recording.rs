@@ -6,12 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use bindery_controller::{DecidedRecord, DecisionOutcome, Journal, Key, SwapRecord, WriteRecord};
+use bindery_controller::{
+    DecidedRecord, DecisionOutcome, DifferenceRecord, Journal, Key, SwapRecord, WriteRecord,
+};
 use bindery_host::FUEL_SCHEDULE;
 use bindery_journal::{
-    Appender, ChainDigest, Counts, FolderWriter, Header, JournalWriter, Record, Rotation, Swap, Verdict,
-    What, Wrote,
+    Appender, ChainDigest, Counts, Differed, FolderWriter, Header, JournalWriter, Record, Rotation, Swap,
+    Told, Verdict, What, Wrote,
 };
+use bindery_policy::Answered;
 use bindery_store::Kind;
 
 use crate::settings;
@@ -147,6 +150,26 @@ impl Journal for Recorder {
             version: version.map(ToString::to_string),
             result: result.map(|version| version.map(ToString::to_string)),
         }));
+    }
+
+    fn differed(&self, DifferenceRecord { shadow, engine, chain, difference }: DifferenceRecord<'_>) {
+        let told = |Answered { answer, reason }: &Answered| Told {
+            answer: answer.to_string(),
+            reason: reason.to_string(),
+        };
+        let (kind, object) = difference.object.split_once(' ').unwrap_or(("", &difference.object));
+        self.0.append(What::Difference(Box::new(Differed {
+            kind: shadow.kind().to_owned(),
+            shadow: shadow.name.to_string(),
+            engine: engine.to_owned(),
+            chain: chain.to_owned(),
+            object: object.to_owned(),
+            claim: kind == "pvc",
+            now: difference.time,
+            difference: difference.kind.name().to_owned(),
+            active: told(&difference.active),
+            instead: told(&difference.shadow),
+        })));
     }
 
     fn swapped(&self, swapped: SwapRecord<'_>) {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use bindery_controller::{Target, Write};
 use bindery_core::{Action, Decision, Outcome, Tally};
-use bindery_journal::{Entry, Files, Record, Swap, Verdict, What, Wrote};
+use bindery_journal::{Differed, Entry, Files, Record, Swap, Told, Verdict, What, Wrote};
 use bindery_policy::PolicyEvidence;
 
 use super::subject::{Filter, decided, time};
@@ -80,6 +80,7 @@ fn shown(Entry { at_ms, what }: &Entry) -> String {
         What::Write(wrote) => format!("{at}  {}\n", write(wrote)),
         What::Swap(Swap::Engine { from, to }) => format!("{at}  engine {to} in place of {from}\n"),
         What::Swap(Swap::Policies { from, to }) => format!("{at}  policies {to} in place of {from}\n"),
+        What::Difference(differed) => format!("{at}  {}", difference(differed)),
         What::Gap(gap) => format!("{at}  gap: {}\n", words(gap)),
         What::End => format!("{at}  end of a file\n"),
         What::Unknown(kind) => format!("{at}  a record of kind {kind}, which a later version has written\n"),
@@ -151,6 +152,19 @@ fn said(policies: &PolicyEvidence) -> String {
         _ = writeln!(text, "    {} more volumes were judged", policies.volumes_left_out);
     }
     text
+}
+
+fn difference(differed: &Differed) -> String {
+    let Differed { kind, shadow, object, claim, difference, active, instead, .. } = differed;
+    let object_kind = if *claim { "persistentvolumeclaim" } else { "persistentvolume" };
+    let told = |Told { answer, reason }: &Told| {
+        if reason.is_empty() { answer.clone() } else { format!("{answer}: {reason}") }
+    };
+    let (active, instead) = (told(active), told(instead));
+    format!(
+        "{object_kind} {object}: shadow {kind} {shadow} differs, {difference}\n    decided: {active}\n    shadow: \
+         {instead}\n"
+    )
 }
 
 fn write(Wrote { write, object, claim, version, result, .. }: &Wrote) -> String {

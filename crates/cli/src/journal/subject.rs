@@ -49,6 +49,10 @@ pub(super) fn decided(evidence: &Evidence) -> Key {
 
 /// Whether an entry is about an object: it was decided, or it is written.
 fn is_about(what: &What, object: &Key) -> bool {
+    let is_named = |name: &str, claim: bool| match object {
+        Key::Claim(key) => claim && name == key.to_string(),
+        Key::Volume(volume) => !claim && name == &**volume,
+    };
     match what {
         What::Decision(record) => {
             let is_written = |write: Write<()>| match (write.target(), object) {
@@ -60,10 +64,8 @@ fn is_about(what: &What, object: &Key) -> bool {
             let mut actions = record.evidence.decision.actions();
             decided(&record.evidence) == *object || actions.any(|action| is_written(action.clone().into()))
         }
-        What::Write(Wrote { object: name, claim, .. }) => match object {
-            Key::Claim(key) => *claim && *name == key.to_string(),
-            Key::Volume(volume) => !claim && **name == **volume,
-        },
+        What::Write(Wrote { object: name, claim, .. }) => is_named(name, *claim),
+        What::Difference(differed) => is_named(&differed.object, differed.claim),
         What::Swap(_) | What::Gap(_) | What::End | What::Unknown(_) => true,
     }
 }

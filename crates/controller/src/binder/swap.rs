@@ -69,6 +69,7 @@ impl<P: Port> Binder<P> {
             configuration: Arc::clone(&self.decider.configuration),
             operations: Arc::clone(&self.operations),
             limits: self.settings.session,
+            journal: self.journal.clone(),
         });
     }
 }

@@ -10,9 +10,9 @@ use bindery_store::{AsOf, LiveReads, Store};
 
 use super::compare::{Told, fault};
 use super::{Made, ShadowPart, Shadowing};
-use crate::Configuration;
 use crate::decider::{BinderEnvironment, EngineAnswer, recorded};
 use crate::operations::OperationMap;
+use crate::{Configuration, Journal};
 
 /// What shadows decide by, beside their engine and policies.
 pub(crate) struct ShadowDecider<T> {
@@ -20,6 +20,8 @@ pub(crate) struct ShadowDecider<T> {
     pub(crate) configuration: Arc<Configuration<T>>,
     pub(crate) operations: Arc<OperationMap>,
     pub(crate) limits: DecisionLimits,
+    /// Where differences are recorded.
+    pub(crate) journal: Option<Arc<dyn Journal>>,
 }
 
 /// The decision cannot be compared: what it asked is not known of the moment of the decision.
@@ -83,10 +85,7 @@ impl<T> ShadowDecider<T> {
         let Some(mut as_of) = AsOf::new(session, made.at, &made.exchanges, &made.counted) else {
             return Run::NotComparable;
         };
-        let engine = match &shadowing.shadow.part {
-            ShadowPart::Engine(engine) => engine,
-            ShadowPart::Match(_) | ShadowPart::Reclaim(_) => &made.engine,
-        };
+        let engine = made.engine_of(&shadowing.shadow);
         let (answer, exchanges, rejections) = match &made.request.subject {
             Subject::SyncClaim(claim) if !concerns_claim(made, shadowing, &as_of, claim) => {
                 return Run::NotConcerned;

@@ -1,8 +1,10 @@
 //! Policies and engines that decide beside those in effect.
 
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex};
 
-use bindery_controller::{Binder, Configuration, Parts, Shadow, ShadowPart};
+use bindery_controller::{
+    Binder, Configuration, DecidedRecord, DifferenceRecord, Journal, Key, Parts, Shadow, ShadowPart,
+};
 use bindery_core::{
     BindingMode, Claim, Cluster, Decision, Engine, EngineFault, ReclaimPolicy, Request, Volume,
 };
@@ -179,6 +181,48 @@ async fn an_engine_that_fails_or_decides_otherwise_is_seen() {
         assert_eq!(shadow.metrics.latest().first().map(|latest| latest.kind), expected);
         assert_eq!(bound_to(&binder, "c").as_deref(), Some("v"));
     }
+}
+
+/// The differences that were recorded.
+#[derive(Default)]
+struct Differences(Mutex<Vec<[String; 5]>>);
+
+impl Journal for Differences {
+    fn decided(&self, _: &Key, _: DecidedRecord) {}
+
+    fn differed(&self, DifferenceRecord { shadow, engine, chain, difference }: DifferenceRecord<'_>) {
+        let object = format!("{} {}", difference.object, difference.kind.name());
+        let record = [shadow.kind(), &shadow.name, engine, chain, &object].map(str::to_owned);
+        self.0.lock().unwrap().push(record);
+    }
+}
+
+#[tokio::test]
+async fn each_difference_is_recorded_with_what_has_decided_it() {
+    let double = two_zones();
+    double.add_claim(&zoned("c"));
+    let (zone, engine) = (policy("zone", SameZone), Arc::new(nothing()));
+    let with_zone = Chain::default().with_shadow_policy(&zone, "zone");
+    let shadows = [
+        matching(zone),
+        matching(policy("size", AtMostTwice::judging())),
+        shadow("engine", ShadowPart::Engine(Arc::<_>::clone(&engine))),
+    ];
+    let journal = Arc::<Differences>::default();
+    let configuration = Configuration { shadows: shadows.to_vec(), ..Configuration::default() };
+    let sink: Option<Arc<dyn Journal>> = Some(Arc::<Differences>::clone(&journal));
+    let binder = binder_of(Parts { configuration, journal: sink, ..parts(&double, DefaultEngine) });
+    assert_eq!(binder.sync(&key("c")).await.result, Ok(()));
+    for shadow in &shadows {
+        assert_eq!(answered(shadow, 1).await, (1, 0));
+    }
+    // The one that decides the same has none.
+    let none = Chain::default();
+    let expected = [
+        ["MatchPolicy", "zone", DefaultEngine.digest(), with_zone.digest(), "pvc ns/c other-volume"],
+        ["Engine", "engine", engine.digest(), none.digest(), "pvc ns/c binds-none"],
+    ];
+    assert_eq!(*journal.0.lock().unwrap(), expected.map(|record| record.map(str::to_owned)));
 }
 
 #[tokio::test]

@@ -30,9 +30,11 @@ impl Batch {
             }
             let Followed { journal, file, header, number, replica, ref entry } = followed;
             let id = RecordId { id: format!("{header:016x}-{number}"), journal, file, number };
+            let line = lines.len();
             if let Err(error) = Line::new(Some(id), replica, entry).write(&mut lines) {
                 // Each type of an entry can be written as JSON, and a vector takes all.
                 tracing::error!(%error, journal, file, number, "a record cannot be written as JSON");
+                lines.truncate(line);
             }
             records += 1;
         }

@@ -218,7 +218,7 @@ async fn a_batch_is_repeated_until_it_is_accepted_whatever_the_answers() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_hangs_holds_one_batch_and_the_rest_stays_in_the_files() {
+async fn an_endpoint_that_hangs_holds_one_batch_and_the_rest_stays_on_disk() {
     let folder = tempfile::tempdir().unwrap();
     let receiver = Receiver::start(None);
     receiver.state().always = Some(Act::Hang);

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_is_waited_for_within_bounds_and_a_refusal_for_the_longest_pause() {
+    fn retry_after_is_obeyed_within_bounds_and_a_refusal_pauses_longest() {
         let seconds = Duration::from_secs;
         assert_eq!(asked("120"), Some(seconds(120)));
         assert!(asked("Fri, 31 Dec 2399 23:59:59 GMT").unwrap() > seconds(86_400));
