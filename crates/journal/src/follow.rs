@@ -13,8 +13,8 @@ use crate::{ChainDigest, Entry, Place, ReadError, Reader, What};
 
 /// Reads the entries of all journals of a folder, each entry once, and goes on as they are written.
 ///
-/// [`look`](Self::look) finds the files, and [`next`](Self::next) reads what they have. Files that were removed
-/// before they were read are counted, and so are damaged ones.
+/// [`look`](Self::look) finds the files, and [`next`](Self::next) reads what they have. Files that were
+/// removed before they were read are counted, and so are damaged ones.
 pub struct Follower {
     folder: PathBuf,
     /// The journals by their names, the one whose turn it is first.

@@ -1,8 +1,8 @@
 //! Sends the journal from its files to an endpoint, from a thread of its own.
 //!
 //! Nothing waits for the endpoint: neither a decision nor the writer of the journal. What it has not accepted
-//! stays in the files, and the position behind what it has accepted is kept beside them. So each record is sent
-//! once or more often; its `id` tells a repetition. [`Worker`] is what the thread does.
+//! stays in the files, and the position behind what it has accepted is kept beside them. So each record is
+//! sent once or more often; its `id` tells a repetition. [`Worker`] is what the thread does.
 
 mod batch;
 #[cfg(test)]
@@ -43,8 +43,8 @@ pub(crate) struct SendingArguments {
     /// A file with the token that is sent as `Authorization: Bearer`. It is read before each request.
     #[arg(long, value_name = "FILE", env = "BINDERY_JOURNAL_SEND_TOKEN")]
     journal_send_token: Option<PathBuf>,
-    /// A file with the authorities, in PEM, that the endpoint's certificate is checked by. By default those of
-    /// the system.
+    /// A file with the authorities, in PEM, that the endpoint's certificate is checked by. By default those
+    /// of the system.
     #[arg(long, value_name = "FILE", env = "BINDERY_JOURNAL_SEND_CA")]
     journal_send_ca: Option<PathBuf>,
 }
@@ -159,8 +159,8 @@ impl SendingCounts {
         self.lost_files.load(Ordering::Relaxed)
     }
 
-    /// Seconds since the oldest record that waits was made, at `now` in milliseconds since the Unix epoch; 0 if
-    /// none waits.
+    /// Seconds since the oldest record that waits was made, at a time in milliseconds since the Unix epoch; 0
+    /// if none waits.
     pub(crate) fn lag_seconds(&self, now_ms: u64) -> u64 {
         match self.oldest_ms.load(Ordering::Relaxed) {
             0 => 0,

@@ -10,8 +10,8 @@ use crate::error::{Result, invalid};
 use crate::limits::ANSWER_MAX;
 use crate::reference::is_loopback;
 
-/// A URL that takes bodies by POST: `https://`, or `http://` of this machine. It is trusted more than a registry:
-/// headers may have credentials. Redirects are not followed, and proxies are not used.
+/// A URL that takes bodies by POST: `https://`, or `http://` of this machine. Redirects are not followed, and
+/// proxies are not used, so headers may have credentials for it.
 pub struct Endpoint {
     transport: Transport,
     uri: Uri,
