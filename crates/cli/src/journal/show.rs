@@ -73,7 +73,7 @@ impl Deciders {
 }
 
 /// An entry in words: a line, and more lines below it.
-fn shown(Entry { at_ms, what }: &Entry) -> String {
+pub(super) fn shown(Entry { at_ms, what }: &Entry) -> String {
     let at = time(*at_ms);
     match what {
         What::Decision(record) => format!("{at}  {}", decision(record)),

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_controller::{Binder, Configuration, Key, Parts, Settings};
+use bindery_controller::{Binder, Configuration, DifferenceRecord, Key, Parts, Settings, Shadow, ShadowPart};
 use bindery_core::{BindingMode, Claim, ClaimKey, Text, Uid, Volume, VolumeAnnotations, VolumePhase};
 use bindery_engine::DefaultEngine;
 use bindery_journal::{Files, What};
 use bindery_kit::{InMemoryApi, Larger, gib, policy};
-use bindery_policy::Chain;
+use bindery_policy::{Answered, Chain, Difference, DifferenceKind, ShadowMetrics};
 use bindery_store::{Delivery, Kind, Store};
 use clap::Parser;
 
 use super::recording::JournalArguments;
+use super::show::shown;
 
 #[derive(Parser)]
 struct Line {
@@ -139,4 +140,30 @@ async fn a_decision_takes_at_most_1_kib_with_a_matcher_of_100_candidates() {
     assert!(judged >= 100 * claims, "{judged} volumes judged");
     let of_judging = bytes * decisions / claims;
     assert!(of_judging <= 1_024, "{of_judging} bytes for each of {claims} claims, {bytes} for a decision");
+}
+
+#[test]
+fn a_difference_of_a_shadow_is_recorded_and_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = Line::parse_from(["bindery", "--journal", folder.path().to_str().unwrap()]);
+    let recording = line.journal.start("a", "own").unwrap().unwrap();
+    let part = ShadowPart::Match(policy("larger", Larger { zone: None }));
+    let (name, replaces) = ("larger".into(), "larger".into());
+    let shadow = Shadow { name, replaces, part, metrics: ShadowMetrics::default() };
+    let (active, instead) = (Answered::new("binds volume a", "it is first"), Answered::new("waits", ""));
+    let kind = DifferenceKind::BindsNone;
+    for object in ["pvc shop/data", "pv a"] {
+        let (active, shadow_says) = (active.clone(), instead.clone());
+        let difference = Difference { time: 7, object: object.into(), kind, active, shadow: shadow_says };
+        let (shadow, difference) = (&shadow, &difference);
+        let record = DifferenceRecord { shadow, engine: "native", chain: "sha256:0", difference };
+        recording.sink().differed(record);
+    }
+    recording.finish().unwrap();
+    let texts = Files::open(folder.path()).unwrap().map(|entry| shown(&entry.unwrap()));
+    let texts: Vec<String> = texts.map(|text| text.split_once("  ").unwrap().1.to_owned()).collect();
+    let differs = "shadow MatchPolicy larger differs, binds-none\n    decided: binds volume a: it is first\n    \
+                   shadow: waits\n";
+    let expected = ["persistentvolumeclaim shop/data", "persistentvolume a"];
+    assert_eq!(texts, expected.map(|object| format!("{object}: {differs}")));
 }
