@@ -201,12 +201,12 @@ impl Journal for Differences {
 async fn each_difference_is_recorded_with_what_has_decided_it() {
     let double = two_zones();
     double.add_claim(&zoned("c"));
-    let (zone, engine) = (policy("zone", SameZone), Arc::new(nothing()));
+    let (zone, engine): (_, Arc<dyn Engine>) = (policy("zone", SameZone), Arc::new(nothing()));
     let with_zone = Chain::default().with_shadow_policy(&zone, "zone");
     let shadows = [
         matching(zone),
         matching(policy("size", AtMostTwice::judging())),
-        shadow("engine", ShadowPart::Engine(Arc::<_>::clone(&engine))),
+        shadow("engine", ShadowPart::Engine(Arc::clone(&engine))),
     ];
     let journal = Arc::<Differences>::default();
     let configuration = Configuration { shadows: shadows.to_vec(), ..Configuration::default() };
