@@ -1,5 +1,5 @@
-//! `bindery journal`: reads what `bindery serve --journal` has recorded. `recording.rs` is the other side, and
-//! `sending.rs` sends it elsewhere.
+//! `bindery journal`: reads what `bindery serve --journal` has recorded. `recording.rs` is the other side,
+//! and `sending.rs` sends it elsewhere.
 
 mod export;
 pub(crate) mod recording;

@@ -162,8 +162,8 @@ fn difference(differed: &Differed) -> String {
     };
     let (active, instead) = (told(active), told(instead));
     format!(
-        "{object_kind} {object}: shadow {kind} {shadow} differs, {difference}\n    decided: {active}\n    shadow: \
-         {instead}\n"
+        "{object_kind} {object}: shadow {kind} {shadow} differs, {difference}\n    \
+         decided: {active}\n    shadow: {instead}\n"
     )
 }
 

@@ -162,8 +162,8 @@ fn a_difference_of_a_shadow_is_recorded_and_shown() {
     recording.finish().unwrap();
     let texts = Files::open(folder.path()).unwrap().map(|entry| shown(&entry.unwrap()));
     let texts: Vec<String> = texts.map(|text| text.split_once("  ").unwrap().1.to_owned()).collect();
-    let differs = "shadow MatchPolicy larger differs, binds-none\n    decided: binds volume a: it is first\n    \
-                   shadow: waits\n";
+    let differs = "shadow MatchPolicy larger differs, binds-none\n    \
+                   decided: binds volume a: it is first\n    shadow: waits\n";
     let expected = ["persistentvolumeclaim shop/data", "persistentvolume a"];
     assert_eq!(texts, expected.map(|object| format!("{object}: {differs}")));
 }

@@ -193,7 +193,7 @@ impl Journal for Differences {
     fn differed(&self, DifferenceRecord { shadow, engine, chain, difference }: DifferenceRecord<'_>) {
         let object = format!("{} {}", difference.object, difference.kind.name());
         let record = [shadow.kind(), &shadow.name, engine, chain, &object].map(str::to_owned);
-        self.0.lock().unwrap().push(record);
+        self.0.lock().expect("no holder panics").push(record);
     }
 }
 
