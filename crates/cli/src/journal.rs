@@ -2,6 +2,7 @@
 
 mod export;
 pub(crate) mod recording;
+mod redaction;
 mod show;
 mod subject;
 #[cfg(test)]

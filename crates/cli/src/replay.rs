@@ -31,8 +31,9 @@ use crate::policies::{PolicyArguments, Purpose};
 ///
 /// Exits with status 1 when a record is decided differently or not at all, or a policy answers otherwise, and
 /// with 2 when the journal cannot be read to its end; the records before the damage are decided all the same.
-/// A record whose replay asks a question that has no recorded answer is counted, and is not a difference; nor
-/// is an answer of a policy that is not loaded. The digest at the end covers all records: keep it elsewhere
+/// A record whose replay asks a question that has no recorded answer, or that is decided otherwise with
+/// digests in place of what is redacted, is not replayable: it is counted, and is not a difference. Nor is an
+/// answer of a policy that is not loaded. The digest at the end covers all records: keep it elsewhere
 /// to find out later whether records were cut off.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -67,6 +68,8 @@ struct Report {
     fuel_compared: usize,
     /// Number of records by the digest of the engine that decided them.
     engines: BTreeMap<String, usize>,
+    /// Records for which the engine was shown digests in place of what is redacted.
+    redacted: usize,
     /// Records that gaps of the journal tell of.
     missing: u64,
     /// The records that are not decided the same.
@@ -111,6 +114,8 @@ struct Answers {
     different: usize,
     not_asked: usize,
     not_recorded: usize,
+    /// Records whose policies were shown something that is redacted, and are not asked again.
+    redacted: usize,
     /// How the loaded policies are others than the recorded ones.
     notes: BTreeSet<String>,
     differences: Vec<Answered>,
@@ -174,13 +179,14 @@ impl Report {
         let is_comparable = counts_alike && record.evidence.engine == engine.digest();
         let fuel = record.fuel.zip(now).filter(|_| is_comparable);
         self.fuel_compared += usize::from(fuel.is_some());
+        self.redacted += usize::from(record.redacted.engine);
         let mut text = String::new();
         match Redecided::new(self.records, record, &replayed, fuel) {
             None => self.same += 1,
             Some(redecided) => {
                 *match replayed {
                     Replayed::Same | Replayed::Different(_) => &mut self.different,
-                    Replayed::NotReplayable => &mut self.not_replayable,
+                    Replayed::NotReplayable(_) => &mut self.not_replayable,
                     Replayed::Faulted(_) => &mut self.not_decided,
                 } += 1;
                 if let Replayed::Different(now) = &replayed {
@@ -192,8 +198,10 @@ impl Report {
         }
         if let Some(policies) = &record.policies {
             *self.policies.entry(policies.chain.clone()).or_default() += 1;
-            if let Some(answers) = &mut self.asked_again {
-                text += &answers.add(self.records, policies.ask_again(chain));
+            match &mut self.asked_again {
+                Some(answers) if record.redacted.policies => answers.redacted += 1,
+                Some(answers) => text += &answers.add(self.records, policies.ask_again(chain)),
+                None => {}
             }
         }
         text
@@ -216,16 +224,29 @@ impl Report {
         for (digest, records) in &self.policies {
             _ = writeln!(text, "{records} records rest on the policies {digest}");
         }
-        if let Some(Answers { same, different, not_asked, not_recorded, .. }) = &self.asked_again {
+        if let Some(Answers { same, different, not_asked, not_recorded, redacted, .. }) = &self.asked_again {
             _ = writeln!(
                 text,
                 "answers of policies: {same} the same, {different} different, {not_asked} not asked for \
                  again, {not_recorded} not recorded"
             );
+            if *redacted > 0 {
+                _ = writeln!(
+                    text,
+                    "{redacted} records: policies are not asked again, they saw what is redacted"
+                );
+            }
         }
         let Self { records, same, different, not_replayable, not_decided, digest, .. } = self;
         for (change, records) in &self.changes {
             _ = writeln!(text, "{records} records: the engine {change}");
+        }
+        if self.redacted > 0 {
+            let redacted = self.redacted;
+            _ = writeln!(
+                text,
+                "{redacted} records: the engine was shown digests in place of what is redacted"
+            );
         }
         if self.missing > 0 {
             _ = writeln!(text, "{} records were lost before they could be written", self.missing);
@@ -262,7 +283,7 @@ impl Redecided {
                 }
                 _ => return None,
             },
-            Replayed::NotReplayable => ("asks a question without a recorded answer".to_owned(), None),
+            Replayed::NotReplayable(why) => ((*why).to_owned(), None),
             Replayed::Faulted(fault) => (format!("not decided: {fault}"), None),
             Replayed::Different(decision) => {
                 let (then, now) = (format!("{:?}", evidence.decision), format!("{decision:?}"));

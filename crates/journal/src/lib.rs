@@ -20,6 +20,7 @@ mod files;
 mod folder;
 mod reader;
 mod record;
+mod redact;
 mod replay;
 mod writer;
 
@@ -27,6 +28,7 @@ pub use digest::ChainDigest;
 pub use files::{Ending, FileError, Files, FilesError};
 pub use folder::{FolderWriter, Rotation};
 pub use reader::{Place, ReadError, Reader};
-pub use record::{Entry, Gap, Header, Record, Swap, Verdict, What, Wrote};
+pub use record::{Entry, Gap, Header, Record, Redacted, Swap, Verdict, What, Wrote};
+pub use redact::{Redaction, Redactor};
 pub use replay::{Replayed, replay};
 pub use writer::{Appender, Counts, JournalWriter, Sink, Written};
