@@ -16,6 +16,18 @@ journal: /var/lib/bindery/journal
 journal-size: {{ int64 .fileSize }}
 journal-age: {{ int64 .fileHours }}
 journal-keep: {{ int64 .keep }}
+{{- with .redact.annotations }}
+journal-redact-annotation: {{ join "," . | quote }}
+{{- end }}
+{{- with .redact.labels }}
+journal-redact-label: {{ join "," . | quote }}
+{{- end }}
+{{- if .redact.namespaces }}
+journal-redact-namespaces: true
+{{- end }}
+{{- if include "bindery.redacts" $ }}
+journal-redact-key-file: /etc/bindery/journal/key
+{{- end }}
 {{- end }}
 {{- end }}
 {{- if include "bindery.documents" . | fromJson }}

@@ -6,11 +6,12 @@ use std::time::Duration;
 use bindery_controller::{Binder, Configuration, Key, Parts, Settings};
 use bindery_core::{BindingMode, Claim, ClaimKey, Text, Uid, Volume, VolumeAnnotations, VolumePhase};
 use bindery_engine::DefaultEngine;
-use bindery_journal::{Files, What};
+use bindery_journal::{Files, Redacted, Replayed, What, replay};
 use bindery_kit::{InMemoryApi, Larger, gib, policy};
 use bindery_policy::Chain;
 use bindery_store::{Delivery, Kind, Store};
 use clap::Parser;
+use tempfile::TempDir;
 
 use super::recording::JournalArguments;
 
@@ -77,10 +78,10 @@ struct Taken {
 }
 
 /// Binds as many claims, one after the other, while `free` more volumes are there.
-async fn journal_of(claims: u64, free: u64, chain: Chain) -> Taken {
+async fn folder_of(claims: u64, free: u64, chain: Chain, arguments: &[&str]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
-    let line = Line::parse_from(["bindery", "--journal", path]);
+    let line = Line::parse_from([&["bindery", "--journal", path], arguments].concat());
     let recording = line.journal.start("bindery-5d8f9c7b6-x2x4z", "own").unwrap().unwrap();
     let api = InMemoryApi::new();
     (0..claims + free).for_each(|number| api.add_volume(&volume(number)));
@@ -113,6 +114,11 @@ async fn journal_of(claims: u64, free: u64, chain: Chain) -> Taken {
         assert_eq!(binder.sync(&key).await.result, Ok(()));
     }
     recording.finish().unwrap();
+    folder
+}
+
+async fn journal_of(claims: u64, free: u64, chain: Chain) -> Taken {
+    let folder = folder_of(claims, free, chain, &[]).await;
     let (mut decisions, mut judged) = (0, 0);
     for entry in Files::open(folder.path()).unwrap() {
         let What::Decision(record) = entry.unwrap().what else { continue };
@@ -139,4 +145,28 @@ async fn a_decision_takes_at_most_1_kib_with_a_matcher_of_100_candidates() {
     assert!(judged >= 100 * claims, "{judged} volumes judged");
     let of_judging = bytes * decisions / claims;
     assert!(of_judging <= 1_024, "{of_judging} bytes for each of {claims} claims, {bytes} for a decision");
+}
+
+#[tokio::test]
+async fn redacted_decisions_of_a_binder_replay_with_the_digests() {
+    let key = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&key, [7; 32]).unwrap();
+    let redact = ["--journal-redact-namespaces=true", "--journal-redact-label=topology.kubernetes.io/zone"];
+    let key_file = format!("--journal-redact-key-file={}", key.path().display());
+    let chain = Chain::new(vec![policy("larger", Larger { zone: None })]);
+    let folder = folder_of(10, 10, chain, &[&redact[..], &[&key_file]].concat()).await;
+    let (mut plain, mut marks) = (Vec::new(), Vec::new());
+    for entry in Files::open(folder.path()).unwrap() {
+        let entry = entry.unwrap();
+        plain.extend(entry.encode().unwrap());
+        let What::Decision(record) = entry.what else { continue };
+        assert!(matches!(replay(&record, &DefaultEngine), (Replayed::Same, None)), "{record:?}");
+        marks.push(record.redacted);
+    }
+    let text = String::from_utf8_lossy(&plain);
+    assert_eq!(["team-", "eu-central-1a"].map(|word| text.matches(word).count()), [0; 2]);
+    assert!(text.contains("eu-central-1") && text.contains("/data-database-0"));
+    for mark in [Redacted::default(), Redacted { engine: true, policies: true }] {
+        assert!(marks.contains(&mark), "{marks:?}");
+    }
 }

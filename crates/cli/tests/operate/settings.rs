@@ -112,6 +112,22 @@ fn a_bad_setting_is_refused_with_its_place_and_what_is_allowed() {
         ),
         (file("journal-size: 0"), &["setting journal-size in settings.yaml", "number from 1 to 65536"]),
         (line(&["--journal-keep=100"]), &["--journal-keep 100 is less than twice --journal-size 64"]),
+        (
+            line(&["--journal-redact-namespaces=true"]),
+            &["--journal-redact-key-file is missing", "at least 32 random bytes"],
+        ),
+        (line(&["--journal-redact-key-file=key"]), &["--journal-redact-key-file key is given, and nothing"]),
+        (
+            line(&[
+                "--journal-redact-annotation=a,volume.kubernetes.io/selected-node",
+                "--journal-redact-key-file=key",
+            ]),
+            &["--journal-redact-annotation volume.kubernetes.io/selected-node", "leave it out"],
+        ),
+        (
+            line(&["--journal-redact-label=a", "--journal-redact-key-file=/dev/null"]),
+            &["--journal-redact-key-file /dev/null has 0 bytes; give a file of at least 32 random bytes"],
+        ),
         (file("log: a=b=c"), &["setting log in settings.yaml", "a=b=c"]),
         (
             file("log: inof"),
