@@ -6,7 +6,7 @@ use std::time::Duration;
 use bindery_controller::{Binder, Configuration, Key, Parts, Settings};
 use bindery_core::{BindingMode, Claim, ClaimKey, Text, Uid, Volume, VolumeAnnotations, VolumePhase};
 use bindery_engine::DefaultEngine;
-use bindery_journal::{Files, Redacted, Replayed, What, replay};
+use bindery_journal::{Entry, Files, Redacted, Replayed, What, replay};
 use bindery_kit::{InMemoryApi, Larger, gib, policy};
 use bindery_policy::Chain;
 use bindery_store::{Delivery, Kind, Store};
@@ -169,4 +169,43 @@ async fn redacted_decisions_of_a_binder_replay_with_the_digests() {
     for mark in [Redacted::default(), Redacted { engine: true, policies: true }] {
         assert!(marks.contains(&mark), "{marks:?}");
     }
+}
+
+/// What is not found so is found by the chain of digests.
+#[tokio::test]
+async fn a_flipped_bit_of_a_decision_or_verdict_is_found_by_replay() {
+    let chain = || Chain::new(vec![policy("larger", Larger { zone: None })]);
+    let folder = folder_of(2, 2, chain(), &[]).await;
+    let chain = chain();
+    let (mut decisions, mut verdicts) = (0, 0);
+    for entry in Files::open(folder.path()).unwrap() {
+        let entry = entry.unwrap();
+        let What::Decision(written) = &entry.what else { continue };
+        let bytes = entry.encode().unwrap();
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            // What cannot be decoded is found by every reader.
+            let Ok((Entry { what: What::Decision(read), .. }, [])) = Entry::decode(&flipped) else {
+                continue;
+            };
+            if read.evidence.decision != written.evidence.decision {
+                assert!(!matches!(replay(&read, &DefaultEngine), (Replayed::Same, _)), "bit {bit}: {read:?}");
+                decisions += 1;
+            }
+            let [then, now] = [&read.policies, &written.policies].map(Option::as_ref);
+            if let (Some(then), Some(now)) = (then, now)
+                && then
+                    .matchers
+                    .iter()
+                    .zip(&now.matchers)
+                    .any(|(then, now)| (&then.narrowing, &then.verdicts) != (&now.narrowing, &now.verdicts))
+            {
+                let asked = then.ask_again(&chain);
+                assert!(!asked.differences.is_empty() || asked.not_asked > 0, "bit {bit}: {then:?}");
+                verdicts += 1;
+            }
+        }
+    }
+    assert!(decisions > 1_000 && verdicts > 10, "{decisions} decisions and {verdicts} verdicts were changed");
 }

@@ -196,4 +196,26 @@ fn a_journal_is_replayed_without_its_policies_and_by_asking_them_again() {
     assert_eq!((&report["different"], &report["notDecided"]), (&json!(0), &json!(0)), "{report}");
     let digest = report["policies"].as_object().unwrap().keys().next().unwrap();
     assert!(rests.ends_with(digest) && asked["loaded"] != json!(digest), "{report}");
+
+    // Modules are found by their digests: nothing says which engine and policies there were.
+    let components = engine();
+    let components = components.parent().unwrap().to_str().unwrap();
+    std::fs::create_dir(home.path().join("empty")).unwrap();
+    let replay_with = |folder: &str| {
+        let folders = ["--modules", &shipped, "--modules", folder];
+        home.bindery(&[&["replay", "journal", "--engine", "native"], &folders[..]].concat())
+    };
+    let found = replay_with(components);
+    assert_eq!(found.status, 0, "{found:?}");
+    assert!(found.stdout.contains("the fuel of ") && !found.stdout.contains("--modules"), "{found:?}");
+    let asked = " the same, 0 different, 0 not asked for again, 0 not recorded\n";
+    assert!(found.stdout.contains(asked) && !found.stdout.contains(": 0 the same"), "{found:?}");
+    let without = home.bindery(&["replay", "journal", "--engine", "native", "--modules", "empty"]);
+    assert_eq!(without.status, 0, "{without:?}");
+    for missing in ["engine", "policy tiers: module"] {
+        let told = without.stdout.lines().find(|line| line.starts_with(&format!("{missing} sha256:")));
+        let told = told.expect("it says what is missing");
+        assert!(told.contains(" is in no folder of --modules: copy the file with that SHA-256 "), "{told}");
+    }
+    assert!(without.stdout.contains("answers of policies: 0 the same, 0 different, "), "{without:?}");
 }
