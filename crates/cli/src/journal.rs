@@ -3,8 +3,8 @@
 mod export;
 pub(crate) mod recording;
 mod redaction;
-mod show;
-mod subject;
+pub(crate) mod show;
+pub(crate) mod subject;
 #[cfg(test)]
 mod tests;
 mod verify;
