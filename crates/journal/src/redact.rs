@@ -47,6 +47,8 @@ struct Pass<'a> {
     words: BTreeMap<Text, Text>,
     /// Whether the engine was shown, or has answered, something of it.
     is_of_engine: bool,
+    /// The policies that were shown nothing that is redacted. The reasons of others may quote it.
+    open: BTreeSet<Text>,
 }
 
 impl Redactor {
@@ -65,13 +67,20 @@ impl Redactor {
 
     /// Redacts an entry, and marks it.
     pub fn redact(&self, what: &mut What) {
-        let mut pass = Pass { redactor: self, words: BTreeMap::new(), is_of_engine: false };
+        let (words, open) = Default::default();
+        let mut pass = Pass { redactor: self, words, is_of_engine: false, open };
         match what {
             What::Decision(record) => {
                 let Record { evidence, guard, policies, redacted, chain: _, fuel: _ } = &mut **record;
+                let (open, others) = policies.as_ref().map_or_else(Default::default, |it| self.open_of(it));
+                pass.open = open;
                 pass.evidence(evidence);
                 match guard {
                     Verdict::Passed => {}
+                    // The guard asks policies too, and says what they have answered.
+                    Verdict::Refused(why) | Verdict::Unproven(why) | Verdict::Stale(why) if others > 0 => {
+                        *why = self.digest(why).to_string();
+                    }
                     Verdict::Refused(why) | Verdict::Unproven(why) | Verdict::Stale(why) => {
                         *why = pass.without_words(why);
                     }

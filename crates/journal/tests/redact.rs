@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use bindery_core::{
     AccessModes, Action, Answer, ClaimFact, ClaimKey, ClaimRef, Cluster, Decision, Engine, EngineFault,
-    Event, EventKind, Exchange, Failure, Lookup, Operation, OperationKind, Outcome, Point, Progress,
-    Quantity, Query, Question, Regarding, Request, Requirement, Returned, Selector, SelectorOperator, Source,
-    Subject, Uid, VolumeFact,
+    Event, EventKind, Exchange, Failure, Fate, Lookup, MatchVerdict, Operation, OperationKind, Outcome,
+    Point, Progress, Quantity, Query, Question, ReclaimPolicy, ReclaimVerdict, Regarding, Request,
+    Requirement, Returned, Selector, SelectorOperator, Source, Subject, Uid, VolumeFact,
 };
 use bindery_journal::{
     Entry, Files, Record, Redacted, Redaction, Redactor, Replayed, Sink as _, Verdict, What, Wrote, replay,
@@ -78,6 +78,19 @@ fn bound() -> bindery_core::Volume {
     }
 }
 
+/// A reason that quotes what its policy was shown.
+fn quoting() -> String {
+    format!("its team is {LABEL}, not that of {NAMESPACE}")
+}
+
+fn rejected(policy: &str, reason: String) -> MatchVerdict {
+    MatchVerdict::Rejected { policy: policy.into(), reason: reason.into() }
+}
+
+fn keeps() -> ReclaimVerdict {
+    ReclaimVerdict { fate: Fate::Keep, policy: "p".into(), reason: quoting().into() }
+}
+
 /// Every question whose answer may have one of the words.
 fn exchanges() -> Vec<Exchange> {
     let query = || Query::of_claim(&claim(), AccessModes::default());
@@ -91,6 +104,9 @@ fn exchanges() -> Vec<Exchange> {
         (Question::Pods(key()), Answer::Pods(Err(failed()))),
         (Question::DefaultClasses, Answer::DefaultClasses(Err(failed()))),
         (Question::Describe(bindery_core::Handle(0)), Answer::Described(Arc::new(bound()))),
+        (Question::Verdict("v".into()), Answer::Verdict(rejected("p", quoting()))),
+        (Question::Verdict("w".into()), Answer::Verdict(rejected("open", "an open reason".to_owned()))),
+        (Question::Reclaim("v".into()), Answer::Reclaim(keeps())),
         (Question::Candidates { query: query(), after: None, limit: 1 }, Answer::Page(Default::default())),
         (Question::Tallies(query()), Answer::Tallies(Vec::new())),
         (Question::ReservedFor { key: key(), uid: Uid("u".into()) }, Answer::Reserved(Vec::new())),
@@ -106,6 +122,12 @@ fn decision() -> Decision {
         Action::ReserveVolume { volume: volume.clone(), claim: claim.clone(), mark: true },
         Action::SetClaimClass { claim: claim.clone(), class: "gold".into() },
         Action::EnqueueClaim(key()),
+        about(EventKind::VolumeRejected { volume: "v".into(), policy: "p".into(), reason: quoting().into() }),
+        about(EventKind::ReclaimPolicySet {
+            to: ReclaimPolicy::Retain,
+            policy: "p".into(),
+            reason: quoting().into(),
+        }),
         about(EventKind::VolumeModeMismatch { claim: key().to_string().into() }),
         about(EventKind::RecycleWaitsForPods(vec![format!("{NAMESPACE}/pod").into()])),
         about(EventKind::ProvisioningFailed(Failure::Plugin(FOREIGN.into()))),
@@ -178,6 +200,17 @@ fn of_words(subject: Subject) -> Record {
     let policies = record.policies.as_mut().unwrap();
     policies.skipped[0].why = FOREIGN.to_owned();
     policies.matchers.push(matcher());
+    let reads_nothing = AskedPolicy {
+        name: "open".into(),
+        settings: "{}".to_owned(),
+        claim_facts: Vec::new(),
+        columns: Vec::new(),
+        ..asked_policy()
+    };
+    let rows = Candidates::default();
+    policies.matchers.push(MatcherEvidence { policy: reads_nothing, rows, ..matcher() });
+    let open = policies.matchers.last_mut().unwrap();
+    (open.claim.facts, open.narrowing.requirements) = Default::default();
     policies.reclaimers.push(reclaimer());
     record
 }
@@ -240,7 +273,7 @@ fn a_redacted_journal_has_none_of_the_words_and_verifies() {
     let text = String::from_utf8_lossy(&plain);
     let found = [NAMESPACE, ANNOTATION, LABEL, FOREIGN].map(|word| text.matches(word).count());
     assert_eq!(found, [0; 4]);
-    assert!(text.contains("stays"));
+    assert!(text.contains("stays") && text.contains("an open reason"));
 }
 
 #[test]

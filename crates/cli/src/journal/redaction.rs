@@ -57,7 +57,7 @@ impl RedactionArguments {
             ),
             Some(path) if is_nothing => bail!(
                 "--journal-redact-key-file {} is given, and nothing to redact: give \
-                 --journal-redact-annotation, --journal-redact-label or --journal-redact-namespaces=true too",
+                 --journal-redact-annotation, --journal-redact-label or --journal-redact-namespaces=true",
                 path.display()
             ),
             Some(path) => path,

@@ -153,7 +153,7 @@ fn add_blobs(folder: &Path, files: &mut BTreeMap<String, PathBuf>) -> Result<()>
 mod tests {
     use std::fs;
 
-    use bindery_kit::Module;
+    use bindery_kit::module::Module;
     use clap::Parser;
 
     use super::*;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bindery_core::steer::{steered_by, steering_key};
 use bindery_core::{
     Action, Answer, Claim, ClaimKey, Decision, Event, EventKind, Evidence, Exchange, Failure, Finding,
-    Lookup, Message, Outcome, Progress, Query, Question, Regarding, Requirement, Returned, Selector, Subject,
-    Text, Volume,
+    Lookup, Message, Outcome, Progress, Query, Question, ReclaimVerdict, Regarding, Requirement, Returned,
+    Selector, Subject, Text, Volume,
 };
 
 use super::Pass;
@@ -47,6 +47,13 @@ impl Pass<'_> {
     /// A text that the engine has made.
     fn made(&mut self, text: &mut Text) {
         *text = self.without_words(text).into();
+    }
+
+    /// The reason of a policy, which may quote what it was shown.
+    fn reason(&mut self, policy: &Text, reason: &mut Text) {
+        if !policy.is_empty() && !self.open.contains(policy) {
+            self.foreign(reason);
+        }
     }
 
     fn claim(&mut self, claim: &mut Claim) {
@@ -159,6 +166,8 @@ impl Pass<'_> {
                 self.foreign(why);
             }
             Answer::Described(volume) => self.volume(Arc::make_mut(volume)),
+            Answer::Verdict(MatchVerdict::Rejected { policy, reason }) => self.reason(policy, reason),
+            Answer::Reclaim(ReclaimVerdict { fate: _, policy, reason }) => self.reason(policy, reason),
             Answer::Pods(Ok(_))
             | Answer::DefaultClasses(Ok(_))
             | Answer::Ready(Ok(()))
@@ -172,8 +181,7 @@ impl Pass<'_> {
             | Answer::Reserved(_)
             | Answer::Identity(_)
             | Answer::Tallies(_)
-            | Answer::Verdict(_)
-            | Answer::Reclaim(_) => {}
+            | Answer::Verdict(MatchVerdict::Allowed) => {}
         }
     }
 
@@ -230,6 +238,8 @@ impl Pass<'_> {
             EventKind::VolumeModeMismatch { claim: text }
             | EventKind::VolumeInUse(text)
             | EventKind::Unreadable(text) => self.made(text),
+            EventKind::VolumeRejected { volume: _, policy, reason }
+            | EventKind::ReclaimPolicySet { to: _, policy, reason } => self.reason(policy, reason),
             EventKind::RecycleWaitsForPods(pods) => pods.iter_mut().for_each(|pod| self.made(pod)),
             EventKind::ProvisioningFailed(failure) | EventKind::ProvisioningCleanupFailed(failure) => {
                 self.failure(failure);
@@ -242,7 +252,6 @@ impl Pass<'_> {
             | EventKind::WaitForFirstConsumer
             | EventKind::WaitForPodScheduled(_)
             | EventKind::ClaimMismatch { .. }
-            | EventKind::VolumeRejected { .. }
             | EventKind::ClaimModeMismatch { .. }
             | EventKind::ClaimLostReference
             | EventKind::ClaimLostVolume(_)
@@ -250,7 +259,6 @@ impl Pass<'_> {
             | EventKind::ExternalProvisioning(_)
             | EventKind::ProvisioningSucceeded { .. }
             | EventKind::UnknownReclaimPolicy
-            | EventKind::ReclaimPolicySet { .. }
             | EventKind::VolumeRecycled => {}
         }
     }

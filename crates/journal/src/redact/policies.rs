@@ -1,6 +1,6 @@
 //! Redacts what policies were shown and have answered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bindery_core::Text;
 use bindery_policy::{AskedPolicy, MatcherEvidence, PolicyEvidence, ReclaimerEvidence, Skipped};
@@ -12,6 +12,14 @@ impl Redactor {
     fn redacts_for(&self, policy: &AskedPolicy) -> bool {
         policy.claim_facts.iter().any(|fact| self.redacts_claim_fact(fact))
             || policy.columns.iter().any(|column| self.redacts_volume_fact(column))
+    }
+
+    /// The policies that were shown nothing that is redacted, and the number of others.
+    pub(super) fn open_of(&self, policies: &PolicyEvidence) -> (BTreeSet<Text>, usize) {
+        let matchers = policies.matchers.iter().map(|it| &it.policy);
+        let all = matchers.chain(policies.reclaimers.iter().map(|it| &it.policy));
+        let (others, open): (Vec<_>, Vec<_>) = all.partition(|policy| self.redacts_for(policy));
+        (open.into_iter().map(|policy| policy.name.clone()).collect(), others.len())
     }
 }
 
