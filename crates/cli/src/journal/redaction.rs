@@ -52,8 +52,8 @@ impl RedactionArguments {
         let path = match &self.journal_redact_key_file {
             None if is_nothing => return Ok(None),
             None => bail!(
-                "--journal-redact-key-file is missing: values are redacted by digests, which need a key; name \
-                 a file of at least {KEY_MIN} random bytes"
+                "--journal-redact-key-file is missing: values are redacted by digests, which need a key; \
+                 name a file of at least {KEY_MIN} random bytes"
             ),
             Some(path) if is_nothing => bail!(
                 "--journal-redact-key-file {} is given, and nothing to redact: give \

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bindery_core::steer::{steered_by, steering_key};
 use bindery_core::{
     Action, Answer, Claim, ClaimKey, Decision, Event, EventKind, Evidence, Exchange, Failure, Finding,
-    Lookup, Message, Outcome, Progress, Query, Question, ReclaimVerdict, Regarding, Requirement, Returned,
-    Selector, Subject, Text, Volume,
+    Lookup, MatchVerdict, Message, Outcome, Progress, Query, Question, ReclaimVerdict, Regarding,
+    Requirement, Returned, Selector, Subject, Text, Volume,
 };
 
 use super::Pass;
