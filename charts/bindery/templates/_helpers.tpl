@@ -173,3 +173,10 @@ declares such a label. What a module of one's own declares cannot be seen here.
 {{- define "bindery.isCritical" -}}
 {{- if has .Values.priorityClassName (list "system-cluster-critical" "system-node-critical") -}}yes{{- end -}}
 {{- end -}}
+
+{{/* Whether the journal is on and something of it is redacted. */}}
+{{- define "bindery.redacts" -}}
+{{- with .Values.journal -}}
+{{- if and .enabled (or .redact.annotations .redact.labels .redact.namespaces) -}}yes{{- end -}}
+{{- end -}}
+{{- end -}}

@@ -25,6 +25,18 @@ journal-send-token: /etc/bindery/journal/token
 journal-send-ca: /etc/bindery/journal/ca.crt
 {{- end }}
 {{- end }}
+{{- with .redact.annotations }}
+journal-redact-annotation: {{ join "," . | quote }}
+{{- end }}
+{{- with .redact.labels }}
+journal-redact-label: {{ join "," . | quote }}
+{{- end }}
+{{- if .redact.namespaces }}
+journal-redact-namespaces: true
+{{- end }}
+{{- if include "bindery.redacts" $ }}
+journal-redact-key-file: /etc/bindery/journal-key/key
+{{- end }}
 {{- end }}
 {{- end }}
 {{- if include "bindery.documents" . | fromJson }}

@@ -7,6 +7,7 @@
 mod advice;
 mod claim;
 mod live;
+mod recorded;
 mod volume;
 
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ use bindery_host::Limits;
 use bindery_kube::ApiClient;
 use bindery_kube::read::ReadError;
 use bindery_policy::{Chain, ENGINE};
+use jiff::Timestamp;
 
 use crate::engine::EngineArguments;
 use crate::manifest::{self, Manifest};
@@ -35,18 +37,21 @@ use crate::policies::{PolicyArguments, Purpose};
 
 /// The types of objects that are explained.
 const TYPES: [&str; 2] = ["pvc", "pv"];
+/// The namespace of a claim, where neither a cluster nor the command line names one.
+const DEFAULT: &str = "default";
 
 /// Explain the state of a claim or volume, and what Bindery would decide about it now.
 ///
 /// Reads the cluster of your kubeconfig, as kubectl does, or manifests with `--filename`. Writes nothing.
 /// Policies are those that Bindery has loaded from the cluster, and those that `--policy` names, so name
-/// those of `bindery serve`.
+/// those of `bindery serve`. With `--at` and `--journal` it says instead what was decided of the object at
+/// that time.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The object: `pvc NAME` or `pv NAME`, also `pvc/NAME` or `pv/NAME`.
     #[arg(value_name = "TYPE NAME", required = true, num_args = 1..)]
     object: Vec<String>,
-    /// Namespace of the claim. By default that of the context, and `default` with `--filename`.
+    /// Namespace of the claim. By default that of the context, and `default` with `--filename` and `--at`.
     #[arg(short, long, value_parser = load::namespace)]
     namespace: Option<String>,
     /// Instead of a cluster, read a file, a folder, or `-` for standard input, as `bindery plan` does. Repeat
@@ -63,6 +68,14 @@ pub(crate) struct Arguments {
     /// Context of the kubeconfig. By default the current one.
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
+    /// Say what was decided of the object at this time, such as 2026-11-26T15:00:00Z: the last decision up to
+    /// then, by which engine and policies, with every candidate, and what became of its writes.
+    #[arg(long, value_name = "TIME", requires = "journal",
+          conflicts_with_all = ["files", "kubeconfig", "context"])]
+    at: Option<Timestamp>,
+    /// The journal for `--at`: a folder or a file, as `bindery serve --journal` writes it.
+    #[arg(long, value_name = "FOLDER", requires = "at")]
+    journal: Option<PathBuf>,
     /// Format of the explanation.
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
@@ -78,6 +91,10 @@ pub(crate) struct Arguments {
 /// Runs `bindery explain`. Errors name the object and the remedy.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let (resource, name) = resource_and_name(&arguments.object)?;
+    if let (Some(at), Some(journal)) = (arguments.at, &arguments.journal) {
+        let namespace = arguments.namespace.as_deref().unwrap_or(DEFAULT);
+        return recorded::explain(journal, &key(resource, namespace, name), at, arguments.output);
+    }
     let mut decider = Decider {
         engine: arguments.engine.load(Limits::default())?,
         engine_name: arguments.engine.name(),
@@ -127,6 +144,13 @@ fn resource_and_name(words: &[String]) -> Result<(Resource, &str)> {
         bail!("the name is missing; give {kind} NAME");
     }
     Ok((resource, name))
+}
+
+fn key(resource: Resource, namespace: &str, name: &str) -> Key {
+    match resource {
+        Resource::Claim => Key::Claim(ClaimKey::new(namespace, name)),
+        _ => Key::Volume(name.into()),
+    }
 }
 
 fn resource(kind: &str) -> Result<Resource> {
@@ -202,15 +226,11 @@ impl Arguments {
         name: &str,
         policies: &Chain,
     ) -> Result<(Key, Vec<Manifest>)> {
-        let key = |namespace: &str| match resource {
-            Resource::Claim => Key::Claim(ClaimKey::new(namespace, name)),
-            _ => Key::Volume(name.into()),
-        };
         let Some((client, namespace)) = cluster else {
-            let namespace = self.namespace.as_deref().unwrap_or("default");
-            return Ok((key(namespace), manifest::read(&self.files, self.recursive)?));
+            let namespace = self.namespace.as_deref().unwrap_or(DEFAULT);
+            return Ok((key(resource, namespace, name), manifest::read(&self.files, self.recursive)?));
         };
-        let key = key(self.namespace.as_deref().unwrap_or(&namespace));
+        let key = key(resource, self.namespace.as_deref().unwrap_or(&namespace), name);
         let manifests = live::read(&client, &key, &policies.declared()).await?;
         Ok((key, manifests))
     }

@@ -3,9 +3,10 @@
 
 mod export;
 pub(crate) mod recording;
+mod redaction;
 pub(crate) mod sending;
-mod show;
-mod subject;
+pub(crate) mod show;
+pub(crate) mod subject;
 #[cfg(test)]
 mod tests;
 mod verify;

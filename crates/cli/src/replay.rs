@@ -2,20 +2,23 @@
 //! again.
 
 mod change;
+mod modules;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Result;
 use bindery_core::Engine;
 use bindery_host::{FUEL_SCHEDULE, Limits};
 use bindery_journal::{Ending, Files, Record, Replayed, What, replay};
-use bindery_policy::{AskedAgain, Chain, PolicyDifference};
+use bindery_policy::{AskedAgain, Chain, PolicyDifference, PolicyEvidence};
 use serde::Serialize;
 
 use self::change::change;
+use self::modules::Modules;
 use crate::engine::EngineArguments;
 use crate::output::{self, Format};
 use crate::policies::{PolicyArguments, Purpose};
@@ -27,12 +30,13 @@ use crate::policies::{PolicyArguments, Purpose};
 ///
 /// No policy is needed: a record has the answers of the policies that the decision rests on. With `--policy`
 /// the policies are asked again too, with what they were shown then, and each answer that is another one is
-/// listed.
+/// listed. With `--modules` engines and policies are found by their digests.
 ///
 /// Exits with status 1 when a record is decided differently or not at all, or a policy answers otherwise, and
 /// with 2 when the journal cannot be read to its end; the records before the damage are decided all the same.
-/// A record whose replay asks a question that has no recorded answer is counted, and is not a difference; nor
-/// is an answer of a policy that is not loaded. The digest at the end covers all records: keep it elsewhere
+/// A record whose replay asks a question that has no recorded answer, or that is decided otherwise with
+/// digests in place of what is redacted, is not replayable: it is counted, and is not a difference. Nor is an
+/// answer of a policy that is not loaded. The digest at the end covers all records: keep it elsewhere
 /// to find out later whether records were cut off.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -46,6 +50,11 @@ pub(crate) struct Arguments {
     /// changed. Differences are the answer then, so the exit status is 0.
     #[arg(long, value_name = "native|FILE")]
     with: Option<PathBuf>,
+    /// Find the engine and the policies of each record by their digests among the files of this folder, or in
+    /// an OCI layout there, and ask those policies again. Repeat it for several folders. What is not found is
+    /// named; then `--engine` and `--policy` stand in.
+    #[arg(long, value_name = "FOLDER")]
+    modules: Vec<PathBuf>,
     #[command(flatten)]
     engine: EngineArguments,
     #[command(flatten)]
@@ -67,8 +76,12 @@ struct Report {
     fuel_compared: usize,
     /// Number of records by the digest of the engine that decided them.
     engines: BTreeMap<String, usize>,
+    /// Records for which the engine was shown digests in place of what is redacted.
+    redacted: usize,
     /// Records that gaps of the journal tell of.
     missing: u64,
+    /// What `--modules` does not have, as sentences.
+    missing_modules: Vec<String>,
     /// The records that are not decided the same.
     decisions: Vec<Redecided>,
     /// Number of records that rest on policies, by the digest of the policies.
@@ -111,6 +124,8 @@ struct Answers {
     different: usize,
     not_asked: usize,
     not_recorded: usize,
+    /// Records whose policies were shown something that is redacted, and are not asked again.
+    redacted: usize,
     /// How the loaded policies are others than the recorded ones.
     notes: BTreeSet<String>,
     differences: Vec<Answered>,
@@ -131,14 +146,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         None => arguments.engine.load(Limits::default())?,
     };
     let chain = arguments.policies.load(arguments.engine.cache(), Purpose::Show)?;
-    let mut report = Report::new(&chain);
+    let modules = match &arguments.modules[..] {
+        [] => None,
+        folders => Some(Modules::new(folders, &arguments.engine)?),
+    };
+    let mut deciders = Deciders { engine, is_given: arguments.with.is_some(), chain, modules };
+    let mut report = Report::new(&deciders);
     let mut files = Files::open(&arguments.journal)?;
     let mut broken = None;
     while let Some(entry) = files.next() {
         match entry.map(|entry| entry.what) {
             Ok(What::Decision(record)) => {
                 let counts_alike = files.header().is_some_and(|header| header.fuel_schedule == FUEL_SCHEDULE);
-                let text = report.add(&record, &*engine, counts_alike, &chain);
+                let text = report.add(&record, &mut deciders, counts_alike);
                 if matches!(arguments.output, Format::Table) {
                     output::print(&text)?;
                     report.forget_differences();
@@ -158,29 +178,56 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(if report.is_same() || arguments.with.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// What decides and answers again.
+struct Deciders<'a> {
+    engine: Arc<dyn Engine>,
+    /// Whether the engine is to decide all records, whatever engine is recorded.
+    is_given: bool,
+    chain: Arc<Chain>,
+    modules: Option<Modules<'a>>,
+}
+
+impl Deciders<'_> {
+    fn engine_of(&mut self, record: &Record) -> Arc<dyn Engine> {
+        match &mut self.modules {
+            Some(modules) if !self.is_given => modules.engine(&record.evidence.engine, &self.engine),
+            _ => Arc::clone(&self.engine),
+        }
+    }
+
+    fn ask(&mut self, evidence: &PolicyEvidence) -> AskedAgain {
+        match &mut self.modules {
+            Some(modules) => modules.ask(evidence, &self.chain),
+            None => evidence.ask_again(&self.chain),
+        }
+    }
+}
+
 impl Report {
-    fn new(chain: &Chain) -> Self {
+    fn new(Deciders { chain, modules, .. }: &Deciders<'_>) -> Self {
         let answers = || Answers { loaded: chain.digest().to_owned(), ..Answers::default() };
-        let asked_again = chain.is_loaded().then(answers);
+        let asked_again = (chain.is_loaded() || modules.is_some()).then(answers);
         Self { asked_again, ..Self::default() }
     }
 
     /// Decides a record again and counts it; returns the lines to print. `counts_alike` says whether its fuel
     /// was counted as this program counts.
-    fn add(&mut self, record: &Record, engine: &dyn Engine, counts_alike: bool, chain: &Chain) -> String {
+    fn add(&mut self, record: &Record, deciders: &mut Deciders<'_>, counts_alike: bool) -> String {
         self.records += 1;
         *self.engines.entry(record.evidence.engine.clone()).or_default() += 1;
-        let (replayed, now) = replay(record, engine);
+        let engine = deciders.engine_of(record);
+        let (replayed, now) = replay(record, &*engine);
         let is_comparable = counts_alike && record.evidence.engine == engine.digest();
         let fuel = record.fuel.zip(now).filter(|_| is_comparable);
         self.fuel_compared += usize::from(fuel.is_some());
+        self.redacted += usize::from(record.redacted.engine);
         let mut text = String::new();
         match Redecided::new(self.records, record, &replayed, fuel) {
             None => self.same += 1,
             Some(redecided) => {
                 *match replayed {
                     Replayed::Same | Replayed::Different(_) => &mut self.different,
-                    Replayed::NotReplayable => &mut self.not_replayable,
+                    Replayed::NotReplayable(_) => &mut self.not_replayable,
                     Replayed::Faulted(_) => &mut self.not_decided,
                 } += 1;
                 if let Replayed::Different(now) = &replayed {
@@ -192,9 +239,16 @@ impl Report {
         }
         if let Some(policies) = &record.policies {
             *self.policies.entry(policies.chain.clone()).or_default() += 1;
-            if let Some(answers) = &mut self.asked_again {
-                text += &answers.add(self.records, policies.ask_again(chain));
+            match &mut self.asked_again {
+                Some(answers) if record.redacted.policies => answers.redacted += 1,
+                Some(answers) => text += &answers.add(self.records, deciders.ask(policies)),
+                None => {}
             }
+        }
+        for note in deciders.modules.iter_mut().flat_map(Modules::take_notes) {
+            // Writing to a string cannot fail.
+            _ = writeln!(text, "{note}");
+            self.missing_modules.push(note);
         }
         text
     }
@@ -216,16 +270,29 @@ impl Report {
         for (digest, records) in &self.policies {
             _ = writeln!(text, "{records} records rest on the policies {digest}");
         }
-        if let Some(Answers { same, different, not_asked, not_recorded, .. }) = &self.asked_again {
+        if let Some(Answers { same, different, not_asked, not_recorded, redacted, .. }) = &self.asked_again {
             _ = writeln!(
                 text,
                 "answers of policies: {same} the same, {different} different, {not_asked} not asked for \
                  again, {not_recorded} not recorded"
             );
+            if *redacted > 0 {
+                _ = writeln!(
+                    text,
+                    "{redacted} records: policies are not asked again, they saw what is redacted"
+                );
+            }
         }
         let Self { records, same, different, not_replayable, not_decided, digest, .. } = self;
         for (change, records) in &self.changes {
             _ = writeln!(text, "{records} records: the engine {change}");
+        }
+        if self.redacted > 0 {
+            let redacted = self.redacted;
+            _ = writeln!(
+                text,
+                "{redacted} records: the engine was shown digests in place of what is redacted"
+            );
         }
         if self.missing > 0 {
             _ = writeln!(text, "{} records were lost before they could be written", self.missing);
@@ -262,7 +329,7 @@ impl Redecided {
                 }
                 _ => return None,
             },
-            Replayed::NotReplayable => ("asks a question without a recorded answer".to_owned(), None),
+            Replayed::NotReplayable(why) => ((*why).to_owned(), None),
             Replayed::Faulted(fault) => (format!("not decided: {fault}"), None),
             Replayed::Different(decision) => {
                 let (then, now) = (format!("{:?}", evidence.decision), format!("{decision:?}"));

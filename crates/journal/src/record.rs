@@ -4,7 +4,7 @@ use bindery_core::Evidence;
 use bindery_policy::PolicyEvidence;
 use serde::{Deserialize, Serialize};
 
-use crate::ChainDigest;
+use crate::{ChainDigest, Redaction};
 
 /// Most bytes of one record: the limits of a decision keep its evidence far below.
 pub(crate) const RECORD_MAX: usize = 16 << 20;
@@ -68,6 +68,18 @@ pub struct Record {
     /// Units of fuel that the engine used, comparable under one fuel schedule; `None` for a native engine and
     /// in format 1.
     pub fuel: Option<u64>,
+    /// What has digests in place of values.
+    pub redacted: Redacted,
+}
+
+/// Which parts of a decision have digests in place of values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Redacted {
+    /// What the engine was shown.
+    pub engine: bool,
+    /// What policies were shown; then they cannot be asked again.
+    pub policies: bool,
 }
 
 /// What the guard said about a decision. Only one that has passed was carried out.
@@ -189,6 +201,8 @@ pub struct Header {
     pub version: String,
     /// How fuel is counted.
     pub fuel_schedule: String,
+    /// What is redacted in the file.
+    pub redaction: Option<Redaction>,
 }
 
 impl Record {
@@ -199,7 +213,7 @@ impl Record {
             if rest.is_empty() { None } else { Some(postcard::from_bytes(rest)?) };
         let guard = refused.map_or(Verdict::Passed, Verdict::Refused);
         let chain = policies.as_ref().map(|policies| policies.chain.clone());
-        Ok(Self { evidence, guard, chain, policies, fuel: None })
+        Ok(Self { evidence, guard, chain, policies, fuel: None, redacted: Redacted::default() })
     }
 }
 

@@ -145,7 +145,7 @@ fn another_file_is_not_a_journal() {
 #[test]
 fn a_question_that_was_not_recorded_is_not_replayable() {
     assert!(matches!(replay(&record("a"), &Asking("gold")), (Replayed::Same, None)));
-    assert!(matches!(replay(&record("a"), &Asking("silver")), (Replayed::NotReplayable, None)));
+    assert!(matches!(replay(&record("a"), &Asking("silver")), (Replayed::NotReplayable(_), None)));
     let mut other = record("a");
     other.evidence.decision.requeue_after_ms = None;
     assert!(matches!(replay(&other, &Asking("gold")), (Replayed::Different(_), None)));

@@ -95,6 +95,16 @@ struct Loaded<'a, M: ?Sized> {
 }
 
 impl AskedAgain {
+    /// Counts other answers too.
+    pub fn include(&mut self, other: Self) {
+        let Self { same, differences, not_asked, not_recorded, notes } = other;
+        self.same += same;
+        self.differences.extend(differences);
+        self.not_asked += not_asked;
+        self.not_recorded += not_recorded;
+        self.notes.extend(notes);
+    }
+
     fn matcher(&mut self, evidence: &MatcherEvidence, loaded: Option<Loaded<'_, dyn Matcher + '_>>) {
         let (then, answers) = (&evidence.policy, 1 + evidence.volumes.len());
         if !evidence.is_whole() {

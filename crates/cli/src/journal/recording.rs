@@ -11,12 +11,13 @@ use bindery_controller::{
 };
 use bindery_host::FUEL_SCHEDULE;
 use bindery_journal::{
-    Appender, ChainDigest, Counts, Differed, FolderWriter, Header, JournalWriter, Record, Rotation, Swap,
-    Told, Verdict, What, Wrote,
+    Appender, ChainDigest, Counts, Differed, FolderWriter, Header, JournalWriter, Record, Redacted, Redactor,
+    Rotation, Swap, Told, Verdict, What, Wrote,
 };
 use bindery_policy::Answered;
 use bindery_store::Kind;
 
+use super::redaction::RedactionArguments;
 use crate::settings;
 
 /// Bytes of a MiB.
@@ -44,16 +45,22 @@ pub(crate) struct JournalArguments {
     #[arg(long, value_name = "MIB", env = "BINDERY_JOURNAL_KEEP", default_value_t = 1_024,
           value_parser = settings::whole::<u64>(2..=16_777_216))]
     journal_keep: u64,
+    #[command(flatten)]
+    redaction: RedactionArguments,
 }
 
 /// A journal that is being written.
 pub(crate) struct Recording {
     folder: PathBuf,
     writer: JournalWriter,
+    redactor: Option<Arc<Redactor>>,
 }
 
 /// Hands what a binder records to the journal.
-struct Recorder(Appender);
+struct Recorder {
+    appender: Appender,
+    redactor: Option<Arc<Redactor>>,
+}
 
 impl JournalArguments {
     /// The folder; `None` if the journal is off.
@@ -61,8 +68,9 @@ impl JournalArguments {
         self.journal.as_deref()
     }
 
-    /// Checks that the settings fit together.
+    /// Checks that the settings fit together, and that the key of redaction can be read.
     pub(crate) fn check(&self) -> Result<()> {
+        self.redaction.redactor().map(drop)?;
         let Self { journal_size, journal_keep, .. } = self;
         if *journal_keep < 2 * journal_size {
             bail!(
@@ -79,6 +87,7 @@ impl JournalArguments {
         let Some(folder) = &self.journal else { return Ok(None) };
         let Self { journal_size, journal_age, journal_keep, .. } = self;
         self.check()?;
+        let redactor = self.redaction.redactor()?.map(Arc::new);
         let rotation = Rotation {
             size: journal_size * MIB,
             age: Duration::from_secs(journal_age * 3_600),
@@ -92,6 +101,7 @@ impl JournalArguments {
             mode: mode.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             fuel_schedule: FUEL_SCHEDULE.to_owned(),
+            redaction: redactor.as_deref().map(Redactor::redaction).cloned(),
         };
         let mut files = FolderWriter::new(folder, rotation, header);
         let why = || format!("--journal {} cannot be written; name a folder that can", folder.display());
@@ -102,14 +112,14 @@ impl JournalArguments {
             taken => taken.with_context(why)?,
         }
         let writer = JournalWriter::start(files).context("the thread of the journal cannot be started")?;
-        Ok(Some(Recording { folder: folder.clone(), writer }))
+        Ok(Some(Recording { folder: folder.clone(), writer, redactor }))
     }
 }
 
 impl Recording {
     /// The journal for a binder.
     pub(crate) fn sink(&self) -> Arc<dyn Journal> {
-        Arc::new(Recorder(self.writer.appender()))
+        Arc::new(Recorder { appender: self.writer.appender(), redactor: self.redactor.clone() })
     }
 
     /// For its counts.
@@ -128,6 +138,15 @@ impl Recording {
     }
 }
 
+impl Recorder {
+    fn append(&self, mut what: What) {
+        if let Some(redactor) = &self.redactor {
+            redactor.redact(&mut what);
+        }
+        self.appender.append(what);
+    }
+}
+
 impl Journal for Recorder {
     fn decided(&self, _: &Key, decided: DecidedRecord) {
         let DecidedRecord { evidence, chain, policies, fuel, outcome } = decided;
@@ -137,12 +156,13 @@ impl Journal for Recorder {
             DecisionOutcome::Unproven(why) => Verdict::Unproven(why),
             DecisionOutcome::Stale(why) => Verdict::Stale(why),
         };
-        let record = Record { evidence, guard, chain: Some(chain), policies, fuel };
-        self.0.append(What::Decision(Box::new(record)));
+        let (chain, redacted) = (Some(chain), Redacted::default());
+        let record = Record { evidence, guard, chain, policies, fuel, redacted };
+        self.append(What::Decision(Box::new(record)));
     }
 
     fn wrote(&self, WriteRecord { write, kind, object, uid, version, result }: WriteRecord<'_>) {
-        self.0.append(What::Write(Wrote {
+        self.append(What::Write(Wrote {
             write: write.to_owned(),
             object: object.to_owned(),
             claim: kind == Kind::Claim,
@@ -158,7 +178,7 @@ impl Journal for Recorder {
             reason: reason.to_string(),
         };
         let (kind, object) = difference.object.split_once(' ').unwrap_or(("", &difference.object));
-        self.0.append(What::Difference(Box::new(Differed {
+        self.append(What::Difference(Box::new(Differed {
             kind: shadow.kind().to_owned(),
             shadow: shadow.name.to_string(),
             engine: engine.to_owned(),
@@ -174,7 +194,7 @@ impl Journal for Recorder {
 
     fn swapped(&self, swapped: SwapRecord<'_>) {
         let digests = |from: &str, to: &str| (from.to_owned(), to.to_owned());
-        self.0.append(What::Swap(match swapped {
+        self.append(What::Swap(match swapped {
             SwapRecord::Engine { from, to } => {
                 let (from, to) = digests(from, to);
                 Swap::Engine { from, to }

@@ -27,7 +27,7 @@ pub(super) struct Arguments {
 
 /// Who decides: replica, engine and policies.
 #[derive(Default, PartialEq, Eq)]
-struct Deciders {
+pub(crate) struct Deciders {
     replica: String,
     engine: String,
     policies: Option<String>,
@@ -42,9 +42,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
             Ok(entry) if arguments.filter.passes(&entry) => {
                 let mut text = String::new();
                 if let What::Decision(record) = &entry.what {
-                    let replica = files.header().map_or_else(String::new, |header| header.replica.clone());
-                    let (engine, policies) = (record.evidence.engine.clone(), record.chain.clone());
-                    let deciders = Deciders { replica, engine, policies };
+                    let deciders = Deciders::of(record, files.header().map(|header| &*header.replica));
                     if deciders != before {
                         text += &deciders.text();
                         before = deciders;
@@ -64,7 +62,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 impl Deciders {
-    fn text(&self) -> String {
+    /// Who has decided a record; `None` for a replica that is not known.
+    pub(crate) fn of(record: &Record, replica: Option<&str>) -> Self {
+        let (engine, policies) = (record.evidence.engine.clone(), record.chain.clone());
+        Self { replica: replica.unwrap_or_default().to_owned(), engine, policies }
+    }
+
+    pub(crate) fn text(&self) -> String {
         let Self { replica, engine, policies } = self;
         let replica = if replica.is_empty() { String::new() } else { format!("replica {replica}, ") };
         let policies = policies.as_ref().map_or_else(String::new, |digest| format!(", policies {digest}"));
@@ -73,7 +77,7 @@ impl Deciders {
 }
 
 /// An entry in words: a line, and more lines below it.
-pub(super) fn shown(Entry { at_ms, what }: &Entry) -> String {
+pub(crate) fn shown(Entry { at_ms, what }: &Entry) -> String {
     let at = time(*at_ms);
     match what {
         What::Decision(record) => format!("{at}  {}", decision(record)),

@@ -30,13 +30,13 @@ impl Filter {
 }
 
 /// A time of a journal.
-pub(super) fn time(at_ms: u64) -> Timestamp {
+pub(crate) fn time(at_ms: u64) -> Timestamp {
     let at = i64::try_from(at_ms).ok().and_then(|at| Timestamp::from_millisecond(at).ok());
     at.unwrap_or(Timestamp::MAX)
 }
 
 /// The object that was decided.
-pub(super) fn decided(evidence: &Evidence) -> Key {
+pub(crate) fn decided(evidence: &Evidence) -> Key {
     match &evidence.request.subject {
         Subject::SyncClaim(claim) | Subject::ReviewClaim { new: claim, .. } => Key::Claim(claim.key.clone()),
         Subject::SyncClaimOperation(progress) => Key::Claim(progress.object.key.clone()),
@@ -48,7 +48,7 @@ pub(super) fn decided(evidence: &Evidence) -> Key {
 }
 
 /// Whether an entry is about an object: it was decided, or it is written.
-fn is_about(what: &What, object: &Key) -> bool {
+pub(crate) fn is_about(what: &What, object: &Key) -> bool {
     let is_named = |name: &str, claim: bool| match object {
         Key::Claim(key) => claim && name == key.to_string(),
         Key::Volume(volume) => !claim && name == &**volume,

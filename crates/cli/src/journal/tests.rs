@@ -6,11 +6,12 @@ use std::time::Duration;
 use bindery_controller::{Binder, Configuration, DifferenceRecord, Key, Parts, Settings, Shadow, ShadowPart};
 use bindery_core::{BindingMode, Claim, ClaimKey, Text, Uid, Volume, VolumeAnnotations, VolumePhase};
 use bindery_engine::DefaultEngine;
-use bindery_journal::{Files, What};
+use bindery_journal::{Entry, Files, Redacted, Replayed, What, replay};
 use bindery_kit::{InMemoryApi, Larger, gib, policy};
 use bindery_policy::{Answered, Chain, Difference, DifferenceKind, ShadowMetrics};
 use bindery_store::{Delivery, Kind, Store};
 use clap::Parser;
+use tempfile::TempDir;
 
 use super::recording::JournalArguments;
 use super::show::shown;
@@ -78,10 +79,10 @@ struct Taken {
 }
 
 /// Binds as many claims, one after the other, while `free` more volumes are there.
-async fn journal_of(claims: u64, free: u64, chain: Chain) -> Taken {
+async fn folder_of(claims: u64, free: u64, chain: Chain, arguments: &[&str]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
-    let line = Line::parse_from(["bindery", "--journal", path]);
+    let line = Line::parse_from([&["bindery", "--journal", path], arguments].concat());
     let recording = line.journal.start("bindery-5d8f9c7b6-x2x4z", "own").unwrap().unwrap();
     let api = InMemoryApi::new();
     (0..claims + free).for_each(|number| api.add_volume(&volume(number)));
@@ -114,6 +115,11 @@ async fn journal_of(claims: u64, free: u64, chain: Chain) -> Taken {
         assert_eq!(binder.sync(&key).await.result, Ok(()));
     }
     recording.finish().unwrap();
+    folder
+}
+
+async fn journal_of(claims: u64, free: u64, chain: Chain) -> Taken {
+    let folder = folder_of(claims, free, chain, &[]).await;
     let (mut decisions, mut judged) = (0, 0);
     for entry in Files::open(folder.path()).unwrap() {
         let What::Decision(record) = entry.unwrap().what else { continue };
@@ -166,4 +172,67 @@ fn a_difference_of_a_shadow_is_recorded_and_shown() {
                    decided: binds volume a: it is first\n    shadow: waits\n";
     let expected = ["persistentvolumeclaim shop/data", "persistentvolume a"];
     assert_eq!(texts, expected.map(|object| format!("{object}: {differs}")));
+}
+
+#[tokio::test]
+async fn redacted_decisions_of_a_binder_replay_with_the_digests() {
+    let key = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&key, [7; 32]).unwrap();
+    let redact = ["--journal-redact-namespaces=true", "--journal-redact-label=topology.kubernetes.io/zone"];
+    let key_file = format!("--journal-redact-key-file={}", key.path().display());
+    let chain = Chain::new(vec![policy("larger", Larger { zone: None })]);
+    let folder = folder_of(10, 10, chain, &[&redact[..], &[&key_file]].concat()).await;
+    let (mut plain, mut marks) = (Vec::new(), Vec::new());
+    for entry in Files::open(folder.path()).unwrap() {
+        let entry = entry.unwrap();
+        plain.extend(entry.encode().unwrap());
+        let What::Decision(record) = entry.what else { continue };
+        assert!(matches!(replay(&record, &DefaultEngine), (Replayed::Same, None)), "{record:?}");
+        marks.push(record.redacted);
+    }
+    let text = String::from_utf8_lossy(&plain);
+    assert_eq!(["team-", "eu-central-1a"].map(|word| text.matches(word).count()), [0; 2]);
+    assert!(text.contains("eu-central-1") && text.contains("/data-database-0"));
+    for mark in [Redacted::default(), Redacted { engine: true, policies: true }] {
+        assert!(marks.contains(&mark), "{marks:?}");
+    }
+}
+
+/// What is not found so is found by the chain of digests.
+#[tokio::test]
+async fn a_flipped_bit_of_a_decision_or_verdict_is_found_by_replay() {
+    let chain = || Chain::new(vec![policy("larger", Larger { zone: None })]);
+    let folder = folder_of(2, 2, chain(), &[]).await;
+    let chain = chain();
+    let (mut decisions, mut verdicts) = (0, 0);
+    for entry in Files::open(folder.path()).unwrap() {
+        let entry = entry.unwrap();
+        let What::Decision(written) = &entry.what else { continue };
+        let bytes = entry.encode().unwrap();
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            // What cannot be decoded is found by every reader.
+            let Ok((Entry { what: What::Decision(read), .. }, [])) = Entry::decode(&flipped) else {
+                continue;
+            };
+            if read.evidence.decision != written.evidence.decision {
+                assert!(!matches!(replay(&read, &DefaultEngine), (Replayed::Same, _)), "bit {bit}: {read:?}");
+                decisions += 1;
+            }
+            let [then, now] = [&read.policies, &written.policies].map(Option::as_ref);
+            if let (Some(then), Some(now)) = (then, now)
+                && then
+                    .matchers
+                    .iter()
+                    .zip(&now.matchers)
+                    .any(|(then, now)| (&then.narrowing, &then.verdicts) != (&now.narrowing, &now.verdicts))
+            {
+                let asked = then.ask_again(&chain);
+                assert!(!asked.differences.is_empty() || asked.not_asked > 0, "bit {bit}: {then:?}");
+                verdicts += 1;
+            }
+        }
+    }
+    assert!(decisions > 1_000 && verdicts > 10, "{decisions} decisions and {verdicts} verdicts were changed");
 }

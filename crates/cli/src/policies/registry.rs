@@ -24,7 +24,7 @@ use crate::engine::CacheArgument;
 use crate::policy::registry::{KeyArguments, RegistryArguments};
 
 /// The folder of fetched modules, in that of compiled components.
-const FOLDER: &str = "registry";
+pub(crate) const FOLDER: &str = "registry";
 /// How many bytes of fetched modules are kept that no object names: what an object named before is there when
 /// it is named again.
 const KEPT_MAX: u64 = 128 << 20;

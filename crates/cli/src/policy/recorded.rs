@@ -15,11 +15,15 @@ use crate::output;
 /// Asks the module what the policy of that name was asked, with the settings of then. Exits with status 1 if
 /// an answer is another one.
 pub(super) fn run(journal: &Path, name: &str, policy: &ComponentPolicy) -> Result<ExitCode> {
-    let (mut same, mut different, mut not_asked) = (0, 0, 0);
+    let (mut same, mut different, mut not_asked, mut redacted) = (0, 0, 0, 0);
     let mut notes = BTreeSet::new();
     for (number, entry) in (1..).zip(Files::open(journal)?) {
         let What::Decision(record) = entry?.what else { continue };
         let Some(recorded) = &record.policies else { continue };
+        if record.redacted.policies {
+            redacted += 1;
+            continue;
+        }
         let asked = match policy {
             ComponentPolicy::Matcher(matcher) => recorded.ask_matcher(name, matcher),
             ComponentPolicy::Reclaimer(reclaimer) => recorded.ask_reclaimer(name, reclaimer),
@@ -37,6 +41,9 @@ pub(super) fn run(journal: &Path, name: &str, policy: &ComponentPolicy) -> Resul
             _ = writeln!(text, "entry {number}{about}\n  then {then}\n  now  {now}");
         }
         output::print(&text)?;
+    }
+    if redacted > 0 {
+        output::print(&format!("{redacted} records are left out: policies saw what is redacted in them\n"))?;
     }
     if same + different + not_asked == 0 {
         bail!("{} has nothing of a policy {name:?} of that kind; name one that it has", journal.display());

@@ -115,6 +115,22 @@ fn a_bad_setting_is_refused_with_its_place_and_what_is_allowed() {
         (line(&["--journal-send=https://logs.example"]), &["--journal-send", "--journal is not given"]),
         (line(&["--journal-send-token=token"]), &["--journal-send-token is given without --journal-send"]),
         (line(&["--journal-send-ca=ca"]), &["--journal-send-ca is given without --journal-send"]),
+        (
+            line(&["--journal-redact-namespaces=true"]),
+            &["--journal-redact-key-file is missing", "at least 32 random bytes"],
+        ),
+        (line(&["--journal-redact-key-file=key"]), &["--journal-redact-key-file key is given, and nothing"]),
+        (
+            line(&[
+                "--journal-redact-annotation=a,volume.kubernetes.io/selected-node",
+                "--journal-redact-key-file=key",
+            ]),
+            &["--journal-redact-annotation volume.kubernetes.io/selected-node", "leave it out"],
+        ),
+        (
+            line(&["--journal-redact-label=a", "--journal-redact-key-file=/dev/null"]),
+            &["--journal-redact-key-file /dev/null has 0 bytes; give a file of at least 32 random bytes"],
+        ),
         (file("log: a=b=c"), &["setting log in settings.yaml", "a=b=c"]),
         (
             file("log: inof"),

@@ -92,6 +92,56 @@ fn a_journal_is_shown_exported_and_verified() {
         |entry: &Value| entry["write"]["write"] == "bind claim" && entry["write"]["result"]["Ok"].is_string();
     assert!(entries.iter().any(wrote), "{exported:?}");
     assert!(entries.iter().all(|entry| entry["replica"] == "playground" && entry["time"].is_string()));
+
+    let explain = |more: &[&str]| {
+        home.bindery(&[&["explain", "pvc", "reports", "--journal", "journal", "--at"], more].concat())
+    };
+    let explained = explain(&["2100-01-01T00:00:00Z"]);
+    assert_eq!(explained.status, 0, "{explained:?}");
+    let first = "persistentvolumeclaim default/reports at 2100-01-01T00:00:00Z\nreplica playground, engine ";
+    assert!(explained.stdout.starts_with(first) && explained.stdout.contains(&bound), "{explained:?}");
+    let candidate = |line: &str| line.starts_with(&format!("      {volume} ")) && line.ends_with(" free");
+    assert!(explained.stdout.lines().any(candidate), "{explained:?}");
+    assert!(explained.stdout.contains(": write: bind claim from version "), "{explained:?}");
+    let report: Value =
+        serde_json::from_str(&explain(&["2100-01-01T00:00:00Z", "-o", "json"]).stdout).unwrap();
+    let decision = &report["decisions"][0];
+    assert_eq!(decision["candidates"][0]["state"], "free", "{report}");
+    assert!(decision["writes"].as_array().is_some_and(|writes| writes.len() >= 2), "{report}");
+    let bound_at = explain(&[decision["time"].as_str().unwrap()]);
+    assert!(bound_at.status == 0 && bound_at.stdout.contains(&bound), "{bound_at:?}");
+    let early = explain(&["2020-01-01T00:00:00Z"]);
+    assert_eq!((early.status, &*early.stdout), (2, ""));
+    let why = "journal has no decision of persistentvolumeclaim default/reports up to 2020-01-01T00:00:00Z; \
+               it begins at ";
+    assert!(early.stderr.contains(why), "{early:?}");
+}
+
+#[test]
+fn a_redacted_journal_has_no_name_of_a_namespace_and_replays() {
+    let key = Home::new();
+    key.file("key", [7; 32]);
+    let key = key.path().join("key").display().to_string();
+    let redact = ["--journal-redact-namespaces=true", "--journal-redact-key-file", &key];
+    let playground = Playground::start(&[&["--journal", "journal"], &redact[..]].concat());
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tenantspace"}});
+    let claim = json::claim("c", json!({"metadata": {"namespace": "tenantspace"}}));
+    for (at, object) in [namespace, json::volume("v", json!({})), claim].iter().enumerate() {
+        playground.kubectl(&["apply", "-f", &playground.file(&format!("{at}.json"), object)]);
+    }
+    playground.kubectl(&["wait", "-n", "tenantspace", "--for=jsonpath={.status.phase}=Bound", "pvc/c"]);
+    let home = playground.stop(Signal::INT);
+    let exported = home.bindery(&["journal", "export", "journal"]);
+    assert!(exported.status == 0 && exported.stdout.contains("redacted-"), "{exported:?}");
+    assert!(!exported.stdout.contains("tenantspace"), "{exported:?}");
+    let verified = home.bindery(&["journal", "verify", "journal"]);
+    assert_eq!(verified.status, 0, "{verified:?}");
+    let engine = engine();
+    let replayed = home.bindery(&["replay", "journal", "--engine", engine.to_str().unwrap()]);
+    assert_eq!(replayed.status, 0, "{replayed:?}");
+    assert!(replayed.stdout.contains(" 0 different, 0 not replayable, 0 not decided\n"), "{replayed:?}");
+    let told = " records: the engine was shown digests in place of what is redacted\n";
+    assert!(replayed.stdout.contains(told), "{replayed:?}");
 }
 
 #[test]
@@ -196,4 +246,26 @@ fn a_journal_is_replayed_without_its_policies_and_by_asking_them_again() {
     assert_eq!((&report["different"], &report["notDecided"]), (&json!(0), &json!(0)), "{report}");
     let digest = report["policies"].as_object().unwrap().keys().next().unwrap();
     assert!(rests.ends_with(digest) && asked["loaded"] != json!(digest), "{report}");
+
+    // Modules are found by their digests: nothing says which engine and policies there were.
+    let components = engine();
+    let components = components.parent().unwrap().to_str().unwrap();
+    std::fs::create_dir(home.path().join("empty")).unwrap();
+    let replay_with = |folder: &str| {
+        let folders = ["--modules", &shipped, "--modules", folder];
+        home.bindery(&[&["replay", "journal", "--engine", "native"], &folders[..]].concat())
+    };
+    let found = replay_with(components);
+    assert_eq!(found.status, 0, "{found:?}");
+    assert!(found.stdout.contains("the fuel of ") && !found.stdout.contains("--modules"), "{found:?}");
+    let asked = " the same, 0 different, 0 not asked for again, 0 not recorded\n";
+    assert!(found.stdout.contains(asked) && !found.stdout.contains(": 0 the same"), "{found:?}");
+    let without = home.bindery(&["replay", "journal", "--engine", "native", "--modules", "empty"]);
+    assert_eq!(without.status, 0, "{without:?}");
+    for missing in ["engine", "policy tiers: module"] {
+        let told = without.stdout.lines().find(|line| line.starts_with(&format!("{missing} sha256:")));
+        let told = told.expect("it says what is missing");
+        assert!(told.contains(" is in no folder of --modules: copy the file with that SHA-256 "), "{told}");
+    }
+    assert!(without.stdout.contains("answers of policies: 0 the same, 0 different, "), "{without:?}");
 }

@@ -10,7 +10,7 @@ use bindery_core::{
     Answer, BindingMode, Class, Decision, Evidence, Exchange, Lookup, Outcome, Question, Request, Subject,
     Volume,
 };
-use bindery_journal::{ChainDigest, Entry, FolderWriter, Header, Record, Rotation, Verdict, What};
+use bindery_journal::{ChainDigest, Entry, FolderWriter, Header, Record, Redacted, Rotation, Verdict, What};
 use bindery_policy::{PolicyEvidence, Skipped, Unscored};
 
 pub(crate) fn volume(name: &str) -> Volume {
@@ -36,7 +36,8 @@ pub(crate) fn record(name: &str) -> Record {
     decision.requeue_after_ms = Some(1);
     let request = Request { now: 1_700_000_000, subject: Subject::SyncVolume(Arc::new(volume(name))) };
     let evidence = Evidence { engine: "asking".to_owned(), request, exchanges, decision };
-    Record { evidence, guard: Verdict::Passed, chain: None, policies: None, fuel: None }
+    let redacted = Redacted::default();
+    Record { evidence, guard: Verdict::Passed, chain: None, policies: None, fuel: None, redacted }
 }
 
 /// A record of a decision that a policy was skipped for.
@@ -69,6 +70,7 @@ pub(crate) fn folder_writer(folder: &Path, rotation: Rotation) -> FolderWriter {
         mode: "own".to_owned(),
         version: "0".to_owned(),
         fuel_schedule: "none".to_owned(),
+        redaction: None,
     };
     FolderWriter::new(folder, rotation, header)
 }

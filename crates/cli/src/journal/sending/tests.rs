@@ -131,6 +131,7 @@ fn writer(folder: &Path, size: u64, keep: u64) -> FolderWriter {
         mode: text("own"),
         version: text("0"),
         fuel_schedule: text("none"),
+        redaction: None,
     };
     FolderWriter::new(folder, Rotation { size, age: Duration::from_secs(3_600), keep }, header)
 }

@@ -1,0 +1,179 @@
+//! `bindery explain --at`: what was decided of an object, from a journal.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use bindery_controller::Key;
+use bindery_core::{Answer, Evidence, Exchange, Handle, Quantity, Question, Slot, Text};
+use bindery_journal::{Entry, Files, Header, Record, What};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::journal::show::{Deciders, shown};
+use crate::journal::subject::{decided, is_about, time};
+use crate::output::{Format, table};
+
+/// What a journal has of an object up to a time.
+#[derive(Serialize)]
+struct Recorded {
+    object: String,
+    at: String,
+    /// The last decision, and before it the last one that did something.
+    decisions: Vec<Decided>,
+    /// Records that are missing in the journal up to then.
+    missing: u64,
+}
+
+/// A decision, with what became of its writes.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Decided {
+    time: String,
+    replica: Option<String>,
+    /// The volumes that the engine was shown as free, in its order.
+    candidates: Vec<Candidate>,
+    decision: Box<Record>,
+    /// Until the next decision of the object.
+    writes: Vec<Entry>,
+    #[serde(skip)]
+    at_ms: u64,
+}
+
+/// A volume that the engine was shown as free.
+#[derive(Serialize)]
+struct Candidate {
+    /// Its name, where the engine asked for it.
+    name: Option<Text>,
+    capacity: String,
+    state: &'static str,
+}
+
+/// Prints what was decided of an object at this time.
+pub(super) fn explain(journal: &Path, key: &Key, at: Timestamp, output: Format) -> Result<ExitCode> {
+    let mut found =
+        Recorded { object: key.to_string(), at: at.to_string(), decisions: Vec::new(), missing: 0 };
+    let (mut files, mut status, mut first) = (Files::open(journal)?, ExitCode::SUCCESS, None::<u64>);
+    while let Some(entry) = files.next() {
+        match entry {
+            Ok(entry) => {
+                first = Some(first.map_or(entry.at_ms, |first| first.min(entry.at_ms)));
+                if time(entry.at_ms) <= at {
+                    found.add(entry, key, files.header());
+                }
+            }
+            Err(error) => {
+                eprintln!("error: {:#}", anyhow::Error::new(error));
+                status = ExitCode::from(2);
+            }
+        }
+    }
+    if found.decisions.is_empty() {
+        let begins = first.map_or_else(String::new, |first| format!("; it begins at {}", time(first)));
+        bail!(
+            "{} has no decision of {key} up to {at}{begins}; `bindery journal show --object` lists all of an \
+             object",
+            journal.display()
+        );
+    }
+    output.print(&found, |out| out.write_all(found.text().as_bytes()))?;
+    Ok(status)
+}
+
+impl Recorded {
+    fn add(&mut self, entry: Entry, key: &Key, header: Option<&Header>) {
+        let at_ms = entry.at_ms;
+        match entry.what {
+            What::Gap(gap) => self.missing += gap.lost,
+            What::Decision(decision) if decided(&decision.evidence) == *key => {
+                // A folder has the journal of one replica after that of another.
+                if self.decisions.last().is_some_and(|last| last.at_ms > at_ms) {
+                    return;
+                }
+                let next = Decided {
+                    time: time(at_ms).to_string(),
+                    replica: header.map(|header| header.replica.clone()),
+                    candidates: candidates(&decision),
+                    decision,
+                    writes: Vec::new(),
+                    at_ms,
+                };
+                self.decisions.retain(|it| it.acts() && !next.acts());
+                self.decisions.push(next);
+            }
+            What::Write(_) if is_about(&entry.what, key) => {
+                if let Some(last) = self.decisions.last_mut().filter(|last| last.at_ms <= at_ms) {
+                    last.writes.push(entry);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("{} at {}\n", self.object, self.at);
+        for decided in &self.decisions {
+            text += &decided.text();
+        }
+        if self.missing > 0 {
+            // Writing to a string cannot fail.
+            _ = writeln!(text, "{} records up to then are missing in the journal", self.missing);
+        }
+        text
+    }
+}
+
+impl Decided {
+    fn acts(&self) -> bool {
+        self.decision.evidence.decision.actions().next().is_some()
+    }
+
+    fn text(&self) -> String {
+        let what = What::Decision(self.decision.clone());
+        let mut text = Deciders::of(&self.decision, self.replica.as_deref()).text();
+        text += &shown(&Entry { at_ms: self.at_ms, what });
+        if !self.candidates.is_empty() {
+            text += "    volumes that it could choose among, in order:\n";
+            let row = |Candidate { name, capacity, state }: &Candidate| {
+                let name = name.as_deref().unwrap_or("(its name was not asked)");
+                vec![format!("      {name}"), capacity.clone(), (*state).to_owned()]
+            };
+            text += &table(&self.candidates.iter().map(row).collect::<Vec<_>>());
+        }
+        for write in &self.writes {
+            text += &shown(write);
+        }
+        text
+    }
+}
+
+/// The volumes that the engine was shown as free. It knows them by numbers, and asks for the names of few.
+fn candidates(Record { evidence, .. }: &Record) -> Vec<Candidate> {
+    let names = names(evidence);
+    let mut candidates = Vec::new();
+    for Exchange { answer, .. } in &evidence.exchanges {
+        let Answer::Page(page) = answer else { continue };
+        let rows = page.handles.iter().zip(&page.whole).zip(&page.nanos).zip(&page.slots);
+        candidates.extend(rows.map(|(((handle, whole), nanos), slot)| Candidate {
+            name: names.get(handle).cloned(),
+            capacity: Quantity { nanos: *nanos, ..Quantity::bytes(*whole) }.to_string(),
+            state: match slot {
+                Slot::Free => "free",
+                Slot::InFlight => "taken by a decision in flight",
+                Slot::Withheld => "withheld by a policy",
+            },
+        }));
+    }
+    candidates
+}
+
+fn names(evidence: &Evidence) -> BTreeMap<Handle, Text> {
+    let named = |Exchange { question, answer }: &Exchange| match (question, answer) {
+        (Question::Identify(handle), Answer::Identity(volume)) => Some((*handle, volume.name.clone())),
+        (Question::Describe(handle), Answer::Described(volume)) => Some((*handle, volume.name.clone())),
+        _ => None,
+    };
+    evidence.exchanges.iter().filter_map(named).collect()
+}
