@@ -2,6 +2,7 @@
 
 mod fault;
 mod hosts;
+pub(crate) mod limit;
 mod load;
 mod rollback;
 mod shadow;
@@ -348,10 +349,14 @@ pub(crate) type LoadedObjects = BTreeMap<ObjectName, LoadedObject>;
 pub(crate) async fn of_cluster(client: &ApiClient, hosts: &Hosts) -> Result<LoadedObjects, ReadError> {
     let (objects, _) = PolicyObjects::new(client);
     let mut loaded = LoadedObjects::new();
-    for (object, status) in objects.list().await? {
+    let all = objects.list().await?;
+    let surplus = limit::surplus(all.iter().map(|(object, _)| object));
+    for (object, status) in all {
         let status: ObjectStatus = serde_json::from_value(status).unwrap_or_default();
-        if status.observed_generation.is_some() {
-            let name = object_name(&object);
+        let name = object_name(&object);
+        if surplus.contains(&name) {
+            loaded.insert(name, LoadedObject::over_limit(object, &status));
+        } else if status.observed_generation.is_some() {
             let object = LoadedObject::load(object, None, &status, hosts, &objects).await;
             loaded.insert(name, object);
         }
@@ -368,12 +373,13 @@ pub(crate) fn is_taken((kind, name): &ObjectName, files: &Chain, loaded: &Loaded
 }
 
 /// The policies of files and objects. An object whose name is taken holds what it matches, under a name of
-/// its own.
+/// its own; one over the limit, what no other object over the limit holds.
 pub(crate) fn chain(files: &Chain, loaded: &LoadedObjects, with_reclaimers: bool) -> Chain {
     let (mut policies, mut reclaimers) = (files.policies().to_vec(), files.reclaimers().to_vec());
+    let held = limit::held(loaded);
     for (name, object) in loaded.iter().filter(|(_, object)| !object.is_shadow()) {
         let is_taken = is_taken(name, files, loaded);
-        match &object.effect {
+        match held.get(name).unwrap_or(&object.effect) {
             Effect::Match(policy) if is_taken => {
                 let name = format!("{}.matchpolicy", policy.name).into();
                 policies.push(Policy { name, matcher: Err(TAKEN.to_owned()), ..policy.clone() });
