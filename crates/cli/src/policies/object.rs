@@ -18,7 +18,7 @@ use bindery_policy::{
     Chain, ENGINE, EffectMode, LastGood, MATCH_POLICY, ObjectStatus, ObservedEngine, Policy, RECLAIM_POLICY,
     ReclaimRule, RolledBack, ShadowMetrics,
 };
-use bindery_registry::Digest;
+use bindery_registry::{Digest, Extra};
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
@@ -251,25 +251,25 @@ impl LoadedObject {
         let unavailable =
             |error: anyhow::Error| Fault { cause: Cause::ModuleUnavailable, why: format!("{error:#}") };
         let name = object["spec"]["module"].as_str().unwrap_or_default();
-        let module = if name.starts_with(REGISTRY) {
+        let (module, cases) = if name.starts_with(REGISTRY) {
             self.fetched(name, hosts).await?
         } else {
-            self.module(name, hosts, objects).await.map_err(unavailable)?
+            (self.module(name, hosts, objects).await.map_err(unavailable)?, Vec::new())
         };
         let kind = if object["kind"] == ENGINE { ComponentKind::Engine } else { ComponentKind::Policy };
         let compiled = hosts.compile(kind, &module).await;
         compiled.map_err(|error| Fault { cause: Cause::ModuleInvalid, why: format!("{error:#}") })?;
         let (object, hosts) = (object.clone(), hosts.clone());
-        let loaded = spawn_blocking(move || load::load(&object, &module, &hosts)).await;
+        let loaded = spawn_blocking(move || load::load(&object, &module, &cases, &hosts)).await;
         loaded.unwrap_or_else(|panic| Err(Fault { cause: Cause::ModuleInvalid, why: panic.to_string() }))
     }
 
-    /// The module of a registry, if it is kept.
-    async fn fetched(&mut self, name: &str, hosts: &Hosts) -> Result<Vec<u8>, Fault> {
+    /// The module of a registry with its golden cases, if it is kept.
+    async fn fetched(&mut self, name: &str, hosts: &Hosts) -> Result<(Vec<u8>, Vec<Extra>), Fault> {
         match hosts.registry.get(name, hosts.fetches).await {
             Ok(module) => {
                 self.signed_by = module.signed_by;
-                Ok(module.bytes)
+                Ok((module.bytes, module.cases))
             }
             Err(missing) if missing.is_unverified => {
                 Err(Fault { cause: Cause::SignatureInvalid, why: missing.why })

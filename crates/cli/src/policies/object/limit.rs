@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::{Cause, Effect, Fault, LoadedObject, LoadedObjects, ObjectName, held as hold, object_name};
 
-/// The most objects that are loaded, of all kinds together. Those that are off do not count. Each object costs
-/// the time to compile its module, memory, and a look at each claim: this protects decisions from objects
-/// without end.
+/// The most objects that are loaded, of all kinds together. Those that are off do not count. Each object
+/// costs the time to compile its module, memory, and a look at each claim: this protects decisions from
+/// objects without end.
 const OBJECTS_MAX: usize = 256;
 /// The most different matches of one kind by which objects over the limit hold claims and volumes. With more
 /// they hold everything: each match is looked at in each decision.
@@ -63,8 +63,8 @@ impl LoadedObject {
     }
 }
 
-/// The objects over the limit that hold something, with no more of their documents than that takes: the oldest
-/// of those that match the same.
+/// The objects over the limit that hold something, with no more of their documents than that takes: the
+/// oldest of those that match the same.
 pub(crate) fn holders(loaded: &LoadedObjects) -> BTreeMap<ObjectName, Value> {
     let mut by_kind = BTreeMap::<&str, BTreeMap<String, &Value>>::new();
     let over_limit = loaded.values().filter(|object| object.is_over_limit() && !object.wants_shadow());
