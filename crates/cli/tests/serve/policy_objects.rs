@@ -335,9 +335,9 @@ async fn a_module_that_fails_in_three_namespaces_is_taken_back_and_undone() {
 #[tokio::test]
 async fn a_policy_over_the_limit_holds_its_claims_until_there_is_room() {
     let (cluster, policies, mut replica) = cluster_with_kinds().await;
-    let shadow = json!({"module": "builtin:missing", "mode": "shadow"});
+    let skipped = json!({"module": "builtin:missing", "onFailure": "Skip"});
     for number in 0..256 {
-        policies.apply("MatchPolicy", &format!("s{number}"), shadow.clone()).await;
+        policies.apply("MatchPolicy", &format!("s{number}"), skipped.clone()).await;
     }
     let last = json!({"module": "builtin:at-most-n-times", "settings": {"times": 9}});
     policies.apply("MatchPolicy", "z", last).await;

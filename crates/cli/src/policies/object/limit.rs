@@ -19,21 +19,24 @@ const MATCHES_MAX: usize = 64;
 pub(crate) fn too_many() -> String {
     format!(
         "more than {OBJECTS_MAX} objects of the kinds MatchPolicy, ReclaimPolicy and Engine are not off, and \
-         only the oldest are loaded: delete some, or set them to off"
+         only the oldest are loaded, shadows last: delete some, or set them to off"
     )
 }
 
-/// The objects over the limit. The oldest are within it; of those of one second, the first by kind and name.
+/// The objects over the limit. Those to be enforced are within it before shadows, which more users may write;
+/// the oldest before others; and of those of one second, the first by kind and name.
 pub(crate) fn surplus<'a>(objects: impl Iterator<Item = &'a Value>) -> BTreeSet<ObjectName> {
-    let mut by_age: Vec<_> = objects.filter(|object| counts(object)).map(age).collect();
-    by_age.sort_unstable();
-    by_age.into_iter().skip(OBJECTS_MAX).map(|(_, name)| name).collect()
+    let mut by_rank: Vec<_> = objects.filter(|object| counts(object)).map(rank).collect();
+    by_rank.sort_unstable();
+    by_rank.into_iter().skip(OBJECTS_MAX).map(|(_, _, name)| name).collect()
 }
 
-/// Whether an object that is applied over these would be over the limit, or push a loaded one over it.
+/// Whether an object that is applied over these would be over the limit, or push a loaded one over it. One
+/// that is to be enforced may push a shadow.
 pub(crate) fn exceeds<'a>(object: &Value, stored: impl Iterator<Item = &'a Value>) -> bool {
     let name = object_name(object);
-    let stored: Vec<_> = stored.filter(|stored| counts(stored)).collect();
+    let competes = |stored: &&Value| counts(stored) && (is_shadow(object) || !is_shadow(stored));
+    let stored: Vec<_> = stored.filter(competes).collect();
     let others = stored.iter().filter(|stored| object_name(stored) != name).count();
     let is_loaded = others < stored.len() && !surplus(stored.into_iter()).contains(&name);
     counts(object) && others >= OBJECTS_MAX && !is_loaded
@@ -43,9 +46,14 @@ fn counts(object: &Value) -> bool {
     object["spec"]["mode"] != "off"
 }
 
-fn age(object: &Value) -> (String, ObjectName) {
+fn is_shadow(object: &Value) -> bool {
+    object["spec"]["mode"] == "shadow"
+}
+
+/// What sorts those that are loaded first.
+fn rank(object: &Value) -> (bool, String, ObjectName) {
     let created = object["metadata"]["creationTimestamp"].as_str().unwrap_or_default();
-    (created.to_owned(), object_name(object))
+    (is_shadow(object), created.to_owned(), object_name(object))
 }
 
 impl LoadedObject {
@@ -75,7 +83,7 @@ pub(crate) fn holders(loaded: &LoadedObjects) -> BTreeMap<ObjectName, Value> {
         }
         let same = by_kind.entry(kind).or_default().entry(object["spec"]["match"].to_string());
         let oldest = same.or_insert(object);
-        if age(object) < age(oldest) {
+        if rank(object) < rank(oldest) {
             *oldest = object;
         }
     }
@@ -85,7 +93,7 @@ pub(crate) fn holders(loaded: &LoadedObjects) -> BTreeMap<ObjectName, Value> {
 /// The holders of one kind, by what they match.
 fn of_kind(mut by_match: BTreeMap<String, &Value>) -> BTreeMap<ObjectName, Value> {
     let is_all = by_match.len() > MATCHES_MAX;
-    if is_all && let Some(oldest) = by_match.values().copied().min_by_key(|object| age(object)) {
+    if is_all && let Some(oldest) = by_match.values().copied().min_by_key(|object| rank(object)) {
         by_match = [(String::new(), oldest)].into();
     }
     let holder = |object: &Value| {
@@ -147,6 +155,8 @@ mod tests {
         objects.push(policy("new", 11, json!({"module": "builtin:m"})));
         let names: Vec<_> = surplus(objects.iter()).into_iter().map(|(_, name)| name).collect();
         assert_eq!(names, ["new", "p00255"]);
+        objects.push(policy("shadow", 0, json!({"module": "builtin:m", "mode": "shadow"})));
+        assert_eq!(surplus(objects.iter()).len(), 3, "no shadow comes before one that is enforced");
     }
 
     #[test]
@@ -158,11 +168,16 @@ mod tests {
         objects.push(one(9, "off"));
         assert!(!exceeds(&one(9, "enforce"), objects.iter()), "turned on");
         objects.push(policy("two", 11, json!({"module": "builtin:m"})));
+        assert!(exceeds(&one(9, "enforce"), objects.iter()), "turned on");
         assert!(exceeds(&one(9, "shadow"), objects.iter()), "turned on");
         assert!(!exceeds(&one(9, "off"), objects.iter()));
         assert!(!exceeds(&many(1)[0], objects.iter()), "a change of a loaded one");
         objects.push(policy("three", 12, json!({"module": "builtin:m"})));
         assert!(exceeds(&objects[objects.len() - 1], objects.iter()), "a change of one over the limit");
+        let shadow = |name| policy(name, 9, json!({"module": "builtin:m", "mode": "shadow"}));
+        let shadows: Vec<_> = (0..OBJECTS_MAX).map(|number| shadow(&format!("s{number}"))).collect();
+        assert!(exceeds(&shadow("t"), shadows.iter()));
+        assert!(!exceeds(&one(9, "enforce"), shadows.iter()), "authors of shadows keep no operator from it");
     }
 
     #[test]
