@@ -142,7 +142,8 @@ mod tests {
 
     /// The chain of objects that are all over the limit.
     fn chain_of(objects: impl IntoIterator<Item = Value>) -> Chain {
-        let left_out = |object| (object_name(&object), LoadedObject::over_limit(object, &Default::default()));
+        let left_out =
+            |object| (object_name(&object), LoadedObject::over_limit(object, &ObjectStatus::default()));
         chain(&Chain::default(), &objects.into_iter().map(left_out).collect(), true)
     }
 
