@@ -42,8 +42,9 @@ use crate::policies::registry::{ObjectRegistryArguments, RegistryModules};
 /// How often changes of counters are written to status.
 const STATUS_EVERY: Duration = Duration::from_secs(10);
 
-/// How many statuses of objects over the limit are written before other changes are looked at again, so that a
-/// flood of objects delays no change of the policies in effect. Each write is a change that goes on with them.
+/// How many statuses of objects over the limit are written before other changes are looked at again, so that
+/// a flood of objects delays no change of the policies in effect. Each write is a change that goes on with
+/// them.
 const SURPLUS_WRITES_MAX: usize = 16;
 
 /// The field manager of what the leader writes.
