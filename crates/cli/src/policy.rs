@@ -3,6 +3,7 @@
 mod bench;
 #[cfg(feature = "authoring")]
 mod build;
+pub(crate) mod carried;
 mod cases;
 mod history;
 mod inspect;

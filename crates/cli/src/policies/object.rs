@@ -2,6 +2,7 @@
 
 mod fault;
 mod hosts;
+pub(crate) mod limit;
 mod load;
 mod rollback;
 mod shadow;
@@ -17,7 +18,7 @@ use bindery_policy::{
     Chain, ENGINE, EffectMode, LastGood, MATCH_POLICY, ObjectStatus, ObservedEngine, Policy, RECLAIM_POLICY,
     ReclaimRule, RolledBack, ShadowMetrics,
 };
-use bindery_registry::Digest;
+use bindery_registry::{Digest, Extra};
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
@@ -250,25 +251,25 @@ impl LoadedObject {
         let unavailable =
             |error: anyhow::Error| Fault { cause: Cause::ModuleUnavailable, why: format!("{error:#}") };
         let name = object["spec"]["module"].as_str().unwrap_or_default();
-        let module = if name.starts_with(REGISTRY) {
+        let (module, cases) = if name.starts_with(REGISTRY) {
             self.fetched(name, hosts).await?
         } else {
-            self.module(name, hosts, objects).await.map_err(unavailable)?
+            (self.module(name, hosts, objects).await.map_err(unavailable)?, Vec::new())
         };
         let kind = if object["kind"] == ENGINE { ComponentKind::Engine } else { ComponentKind::Policy };
         let compiled = hosts.compile(kind, &module).await;
         compiled.map_err(|error| Fault { cause: Cause::ModuleInvalid, why: format!("{error:#}") })?;
         let (object, hosts) = (object.clone(), hosts.clone());
-        let loaded = spawn_blocking(move || load::load(&object, &module, &hosts)).await;
+        let loaded = spawn_blocking(move || load::load(&object, &module, &cases, &hosts)).await;
         loaded.unwrap_or_else(|panic| Err(Fault { cause: Cause::ModuleInvalid, why: panic.to_string() }))
     }
 
-    /// The module of a registry, if it is kept.
-    async fn fetched(&mut self, name: &str, hosts: &Hosts) -> Result<Vec<u8>, Fault> {
+    /// The module of a registry with its golden cases, if it is kept.
+    async fn fetched(&mut self, name: &str, hosts: &Hosts) -> Result<(Vec<u8>, Vec<Extra>), Fault> {
         match hosts.registry.get(name, hosts.fetches).await {
             Ok(module) => {
                 self.signed_by = module.signed_by;
-                Ok(module.bytes)
+                Ok((module.bytes, module.cases))
             }
             Err(missing) if missing.is_unverified => {
                 Err(Fault { cause: Cause::SignatureInvalid, why: missing.why })
@@ -348,10 +349,14 @@ pub(crate) type LoadedObjects = BTreeMap<ObjectName, LoadedObject>;
 pub(crate) async fn of_cluster(client: &ApiClient, hosts: &Hosts) -> Result<LoadedObjects, ReadError> {
     let (objects, _) = PolicyObjects::new(client);
     let mut loaded = LoadedObjects::new();
-    for (object, status) in objects.list().await? {
+    let all = objects.list().await?;
+    let surplus = limit::surplus(all.iter().map(|(object, _)| object));
+    for (object, status) in all {
         let status: ObjectStatus = serde_json::from_value(status).unwrap_or_default();
-        if status.observed_generation.is_some() {
-            let name = object_name(&object);
+        let name = object_name(&object);
+        if surplus.contains(&name) {
+            loaded.insert(name, LoadedObject::over_limit(object, &status));
+        } else if status.observed_generation.is_some() {
             let object = LoadedObject::load(object, None, &status, hosts, &objects).await;
             loaded.insert(name, object);
         }
@@ -368,12 +373,13 @@ pub(crate) fn is_taken((kind, name): &ObjectName, files: &Chain, loaded: &Loaded
 }
 
 /// The policies of files and objects. An object whose name is taken holds what it matches, under a name of
-/// its own.
+/// its own; one over the limit, what no other object over the limit holds.
 pub(crate) fn chain(files: &Chain, loaded: &LoadedObjects, with_reclaimers: bool) -> Chain {
     let (mut policies, mut reclaimers) = (files.policies().to_vec(), files.reclaimers().to_vec());
+    let held = limit::held(loaded);
     for (name, object) in loaded.iter().filter(|(_, object)| !object.is_shadow()) {
         let is_taken = is_taken(name, files, loaded);
-        match &object.effect {
+        match held.get(name).unwrap_or(&object.effect) {
             Effect::Match(policy) if is_taken => {
                 let name = format!("{}.matchpolicy", policy.name).into();
                 policies.push(Policy { name, matcher: Err(TAKEN.to_owned()), ..policy.clone() });

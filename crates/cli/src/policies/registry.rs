@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bindery_registry::{
-    Access, Digest, Layout, Name, Reference, Registry, RegistryError, Timeouts, TrustedKeys, copy,
-    pull_manifest, verify,
+    Access, Digest, Extra, Layout, Name, Reference, Registry, RegistryError, Timeouts, TrustedKeys, copy,
+    pull, verify,
 };
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
@@ -55,6 +55,8 @@ pub(crate) struct ObjectRegistryArguments {
 /// A module that was fetched.
 pub(crate) struct FetchedModule {
     pub(crate) bytes: Vec<u8>,
+    /// The files of golden cases that came with it.
+    pub(crate) cases: Vec<Extra>,
     /// The keys that have signed it; none where no keys are given.
     pub(crate) signed_by: Option<BTreeSet<Digest>>,
 }
@@ -186,12 +188,12 @@ impl Inner {
     /// A module that is kept and signed.
     async fn kept(&self, digest: &Digest) -> Result<FetchedModule, RegistryError> {
         let layout = self.layout()?;
-        let (_, manifest) = pull_manifest(layout, &Name::Digest(*digest)).await?;
+        let (_, artifact) = pull(layout, &Name::Digest(*digest)).await?;
         let signed_by = match &self.trusted {
             Some(trusted) => Some(verify(layout, digest, trusted).await?.keys),
             None => None,
         };
-        Ok(FetchedModule { bytes: layout_module(layout, &manifest).await?, signed_by })
+        Ok(FetchedModule { bytes: artifact.module, cases: artifact.cases, signed_by })
     }
 
     async fn fetch(&self, reference: &Reference, digest: Digest) -> Result<(), RegistryError> {
@@ -232,14 +234,6 @@ impl Inner {
         drop(failures);
         self.fetched.notify_one();
     }
-}
-
-async fn layout_module(
-    layout: &Layout,
-    manifest: &bindery_registry::Manifest,
-) -> Result<Vec<u8>, RegistryError> {
-    use bindery_registry::Repository as _;
-    layout.blob(&manifest.layers[0], bindery_registry::limits::MODULE_MAX).await
 }
 
 /// The digest that a module of a registry names.

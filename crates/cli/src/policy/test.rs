@@ -150,7 +150,7 @@ impl Reached {
 }
 
 /// How an answer differs from what was expected.
-fn differences(expected: Option<&Answer>, answer: &Answer) -> Vec<String> {
+pub(super) fn differences(expected: Option<&Answer>, answer: &Answer) -> Vec<String> {
     let Some(expected) = expected else {
         return vec!["the case expects nothing; --update writes what the policy says".to_owned()];
     };

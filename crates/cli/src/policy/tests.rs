@@ -6,7 +6,9 @@ use bindery_core::{ClaimFact, SelectorOperator, VolumeFact};
 use bindery_policy::{
     Candidates, ClaimView, Matcher, Metadata, Narrowing, PolicyFault, Reason, Requirement, Verdicts,
 };
+use bindery_registry::Extra;
 
+use super::carried;
 use super::cases::{self, File};
 use super::judge::Tested;
 use super::test::Report;
@@ -202,4 +204,31 @@ fn a_case_that_cannot_be_read_or_asked_is_told_with_its_place() {
         assert!(told.contains(why), "{told}");
     }
     assert!(cases::read(&[PathBuf::from("/nowhere")]).is_err());
+}
+
+#[test]
+fn cases_that_come_with_a_module_hold_or_the_first_difference_is_told() {
+    let none = |rows: &Candidates| Verdicts { reasons: vec![2; rows.whole.len()], scores: Vec::new() };
+    let hold = |matcher: &SameZone, bytes: &[u8]| {
+        let file = |bytes: &[u8]| Extra { name: "zones.yaml".to_owned(), bytes: bytes.to_vec() };
+        let held = carried::hold(Tested::Matcher(matcher), &[file(ZONES.as_bytes()), file(bytes)]);
+        held.map_err(|error| error.to_string())
+    };
+    let allowing = SameZone::allowing();
+    assert_eq!(hold(&allowing, b""), Ok(()));
+    let why = hold(&SameZone::new(none), b"").unwrap_err();
+    let first =
+        "golden case zones.yaml:2: a claim with a zone gets the smallest volume of it: here: expected ";
+    assert!(why.starts_with(first), "{why}");
+    let wrong = hold(&allowing, ZONES.replace("chosen: here", "chosen: there").as_bytes()).unwrap_err();
+    assert!(wrong.ends_with("chosen: expected \"there\", found \"here\""), "{wrong}");
+    for (bytes, told) in [(&b"case: [a"[..], "zones.yaml: "), (b"\xff", "zones.yaml is not UTF-8")] {
+        let why = hold(&allowing, bytes).unwrap_err();
+        assert!(why.starts_with(&format!("golden cases: {told}")), "{why}");
+    }
+    let volumes = "- {}\n".repeat(513);
+    let why = hold(&allowing, format!("case: many\nvolumes:\n{volumes}").as_bytes()).unwrap_err();
+    assert_eq!(why, "golden case zones.yaml:1: many: it has 513 volumes; at most 512 are allowed");
+    let long = format!("case: {}", "x".repeat(9_999));
+    assert_eq!(hold(&allowing, long.as_bytes()).unwrap_err().len(), 1_024);
 }

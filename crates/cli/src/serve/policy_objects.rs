@@ -6,11 +6,12 @@
 
 mod catch_up;
 mod loads;
+mod refresh;
 mod replicas;
 mod review;
 mod status;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -40,6 +41,11 @@ use crate::policies::registry::{ObjectRegistryArguments, RegistryModules};
 
 /// How often changes of counters are written to status.
 const STATUS_EVERY: Duration = Duration::from_secs(10);
+
+/// How many statuses of objects over the limit are written before other changes are looked at again, so that
+/// a flood of objects delays no change of the policies in effect. Each write is a change that goes on with
+/// them.
+const SURPLUS_WRITES_MAX: usize = 16;
 
 /// The field manager of what the leader writes.
 const FIELD_MANAGER: &str = "bindery";
@@ -220,53 +226,6 @@ impl ConfiguredObjects {
         self.loaded.iter().map(|(name, loaded)| (name.clone(), generation(&loaded.object))).collect()
     }
 
-    /// Begins to load the objects that have changed, and forgets those that are gone; `is_retry`: also those
-    /// whose module could not be read. Returns what else is to be in effect.
-    fn refresh(&mut self, is_retry: bool) -> Changed {
-        let mut names = BTreeSet::new();
-        for (object, status) in self.objects.all() {
-            let name = object_name(&object);
-            names.insert(name.clone());
-            if let Some(loaded) = self.loaded.get_mut(&name) {
-                loaded.settle();
-            }
-            let earlier = self.loaded.get(&name);
-            let is_current = |loaded: &LoadedObject| {
-                loaded.is_current(&object, &self.objects) && !(is_retry && loaded.may_be_retried())
-            };
-            if self.loads.has(&name, &object) {
-                continue;
-            }
-            let known: ObjectStatus = serde_json::from_value(status).unwrap_or_default();
-            let (hosts, objects) = (self.hosts.clone(), Arc::clone(&self.objects));
-            match earlier.filter(|loaded| is_current(loaded)) {
-                Some(loaded) if !loaded.has_failed(&known) => {}
-                Some(loaded) => {
-                    let mut loaded = loaded.clone();
-                    self.loads.begin(name, object, async move {
-                        loaded.roll_back(&hosts, &objects).await;
-                        loaded
-                    });
-                }
-                None => {
-                    let (earlier, of) = (earlier.cloned(), object.clone());
-                    self.loads.begin(name, object, async move {
-                        LoadedObject::load(of, earlier, &known, &hosts, &objects).await
-                    });
-                }
-            }
-        }
-        self.loads.retain(&names);
-        let mut changed = Changed::default();
-        self.loaded.retain(|name, gone| {
-            let is_there = names.contains(name);
-            changed.active |= !is_there && !gone.is_shadow();
-            changed.shadows |= !is_there && gone.is_shadow();
-            is_there
-        });
-        changed
-    }
-
     /// Takes over what an object has loaded. Returns what else is to be in effect.
     fn finish(&mut self, name: ObjectName, loaded: LoadedObject) -> Changed {
         let changed = self.replace(name, loaded);
@@ -318,6 +277,7 @@ impl ConfiguredObjects {
     /// where they differ from the leader.
     async fn write_status(&mut self, binder: &Binder<ApiPort>, leads: &AtomicBool, is_tick: bool) {
         let policies = binder.policies();
+        let mut surplus_writes = 0;
         for (object, status) in self.objects.all() {
             let name = object_name(&object);
             let Some(loaded) = self.loaded.get(&name) else { continue };
@@ -337,6 +297,12 @@ impl ConfiguredObjects {
             let write = WrittenStatus { uid: uid.to_owned(), over: known, status: wanted };
             if write.status == write.over || self.written.get(&name) == Some(&write) {
                 continue;
+            }
+            if loaded.is_over_limit() {
+                surplus_writes += 1;
+                if surplus_writes > SURPLUS_WRITES_MAX {
+                    continue;
+                }
             }
             let status = serde_json::to_value(&write.status).unwrap_or_default();
             match self.objects.write_status(&name.0, &name.1, uid, FIELD_MANAGER, &status).await {

@@ -331,3 +331,26 @@ async fn a_module_that_fails_in_three_namespaces_is_taken_back_and_undone() {
     assert_eq!(status["digest"], good["digest"]);
     replica.terminate().await;
 }
+
+#[tokio::test]
+async fn a_policy_over_the_limit_holds_its_claims_until_there_is_room() {
+    let (cluster, policies, mut replica) = cluster_with_kinds().await;
+    let skipped = json!({"module": "builtin:missing", "onFailure": "Skip"});
+    for number in 0..256 {
+        policies.apply("MatchPolicy", &format!("s{number}"), skipped.clone()).await;
+    }
+    let last = json!({"module": "builtin:at-most-n-times", "settings": {"times": 9}});
+    policies.apply("MatchPolicy", "z", last).await;
+    let status = policies.until_ready("MatchPolicy", "z", "TooMany").await;
+    let message = condition(&status, "Ready")["message"].as_str().unwrap();
+    assert!(message.starts_with("spec.mode: more than 256 objects "), "{message}");
+    assert!(message.ends_with("set some to off; what it matches waits"), "{message}");
+    cluster.create_available_volume("v", "1Gi").await;
+    cluster.create_claim("c", "1Gi").await;
+    cluster.until_event(is_event("c", "PolicyFailed")).await;
+    assert!(!is_bound(&cluster.claims.get("c").await.unwrap()));
+    policies.of("MatchPolicy").delete("s0", &DeleteParams::default()).await.unwrap();
+    policies.until_ready("MatchPolicy", "z", "Loaded").await;
+    cluster.until_claim("c", is_bound_to("v")).await;
+    replica.terminate().await;
+}

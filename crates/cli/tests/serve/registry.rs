@@ -3,7 +3,7 @@
 use bindery_cluster::{Cluster, Manager, PolicyApi, Replica, condition, is_event};
 use bindery_kit::{OciRegistry, RegistrySettings};
 use bindery_registry::{
-    Access, Artifact, Format, Reference, Registry, Remote, SigningKey, Timeouts, push, sign,
+    Access, Artifact, Extra, Format, Reference, Registry, Remote, SigningKey, Timeouts, push, sign,
 };
 use k8s_openapi::api::core::v1::Event;
 use rcgen::KeyPair;
@@ -50,14 +50,15 @@ impl World {
         self.cluster.replica_with(identity, &flags)
     }
 
-    /// Pushes a shipped policy; returns its reference.
-    async fn push(&self, name: &str) -> (Reference, Remote) {
+    /// Pushes a shipped policy with files of golden cases; returns its reference.
+    async fn push(&self, name: &str, cases: &[Extra]) -> (Reference, Remote) {
         let shipped = std::env::var("BINDERY_POLICIES").unwrap();
         let module = std::fs::read(format!("{shipped}/{name}.wasm")).unwrap();
         let reference: Reference = format!("oci://{}/team/{name}:1", self.registry.host()).parse().unwrap();
         let client = Registry::new(None, None, Timeouts::default()).unwrap();
         let remote = client.repository(&reference, Access::Push).unwrap();
-        let digest = push(&remote, &Artifact { module, ..Artifact::default() }, Some("1")).await.unwrap();
+        let artifact = Artifact { module, cases: cases.to_vec(), ..Artifact::default() };
+        let digest = push(&remote, &artifact, Some("1")).await.unwrap();
         (reference.with_digest(digest), remote)
     }
 
@@ -85,7 +86,7 @@ async fn a_signed_module_is_fetched_and_stays_with_the_registry_away() {
     replica.until_leading().await;
     world.cluster.create_available_volume("v", "10Gi").await;
 
-    let (module, remote) = world.push("at-most-n-times").await;
+    let (module, remote) = world.push("at-most-n-times", &[]).await;
     world.apply(&module, 2).await;
     let status = world.policies.until_ready("MatchPolicy", "size", "SignatureInvalid").await;
     assert_eq!(condition(&status, "Verified")["status"], "False");
@@ -95,8 +96,20 @@ async fn a_signed_module_is_fetched_and_stays_with_the_registry_away() {
     assert_eq!(condition(&status, "Verified")["reason"], "Signed");
     world.until_rejected("c").await;
 
-    // A registry that hangs keeps the last good one, and delays no decision.
-    let (next, _) = world.push("same-zone").await;
+    // Golden cases that came with a module and do not hold keep the last good one.
+    let claim = "claim: {spec: {resources: {requests: {storage: 1Gi}}}}";
+    let wrong = format!("case: a claim is refused\n{claim}\nexpect: {{refused: x}}");
+    let cases = [Extra { name: "wrong.yaml".to_owned(), bytes: wrong.into_bytes() }];
+    let (wrong, remote) = world.push("at-most-n-times", &cases).await;
+    sign(&remote, &wrong, &world.key, Format::Bundle).await.unwrap();
+    world.apply(&wrong, 100).await;
+    let status = world.policies.until_ready("MatchPolicy", "size", "TrialFailed").await;
+    let told = "golden case wrong.yaml:1: a claim is refused: expected ";
+    assert!(message(&status, "Ready").contains(told), "{status}");
+    assert!(message(&status, "Ready").ends_with("; generation 1 stays in effect"), "{status}");
+
+    // So does a registry that hangs, and it delays no decision.
+    let (next, _) = world.push("same-zone", &[]).await;
     world.registry.hang();
     world.apply(&next, 2).await;
     let status = world.policies.until_ready("MatchPolicy", "size", "ModuleUnavailable").await;

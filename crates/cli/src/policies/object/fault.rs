@@ -12,6 +12,8 @@ pub(crate) struct Fault {
 pub(crate) enum Cause {
     /// The module is being read or compiled.
     Loading,
+    /// There are more objects than are loaded.
+    TooMany,
     /// The object breaks a rule of documents.
     Invalid,
     /// The module could not be read.
@@ -32,6 +34,7 @@ impl Cause {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Loading => "Loading",
+            Self::TooMany => "TooMany",
             Self::Invalid => "Invalid",
             Self::ModuleUnavailable => "ModuleUnavailable",
             Self::SignatureInvalid => "SignatureInvalid",
@@ -54,6 +57,7 @@ impl Fault {
             | Cause::TrialFailed
             | Cause::RolledBack
             | Cause::Loading => "spec.module",
+            Cause::TooMany => "spec.mode",
             Cause::Invalid => "spec",
         }
     }

@@ -6,13 +6,22 @@ use anyhow::{Context as _, anyhow};
 use bindery_core::Engine as _;
 use bindery_host::{ComponentEngine, Limits};
 use bindery_policy::{ENGINE, EngineDocument, ObservedEngine};
+use bindery_registry::Extra;
 use serde_json::Value;
 
 use super::super::{Document, Loaded, parse};
 use super::{Cause, Effect, Fault, Hosts, trial};
+use crate::policy::carried;
+use crate::policy::judge::Tested;
 
-/// Loads the module of an object, checks its settings, and tries it.
-pub(super) fn load(object: &Value, module: &[u8], hosts: &Hosts) -> Result<(Effect, String), Fault> {
+/// Loads the module of an object, checks its settings, and tries it, also by the golden cases that came with
+/// it.
+pub(super) fn load(
+    object: &Value,
+    module: &[u8],
+    cases: &[Extra],
+    hosts: &Hosts,
+) -> Result<(Effect, String), Fault> {
     let fault = |cause| move |error: anyhow::Error| Fault { cause, why: format!("{error:#}") };
     if object["kind"] == ENGINE {
         parse::<EngineDocument>(object).map_err(fault(Cause::Invalid))?;
@@ -32,6 +41,7 @@ pub(super) fn load(object: &Value, module: &[u8], hosts: &Hosts) -> Result<(Effe
     let checked = checked.map_err(fault(Cause::ModuleInvalid))?;
     checked.map_err(|why| fault(Cause::SettingsInvalid)(anyhow!(why)))?;
     trial::policy(&policy, document.settings()).map_err(fault(Cause::TrialFailed))?;
+    carried::hold(Tested::from(&policy), cases).map_err(fault(Cause::TrialFailed))?;
     let loaded = document.load(Ok(policy)).map_err(fault(Cause::ModuleInvalid))?;
     Ok((Effect::from(loaded), digest))
 }

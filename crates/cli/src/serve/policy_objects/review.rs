@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::ModeArgument;
-use crate::policies::object::{Cause, Hosts, LoadedObject, object_name};
+use crate::policies::object::{Cause, Hosts, LoadedObject, limit, object_name};
 
 /// How long a review waits for a module. The API server waits for three seconds, by the chart.
 const ATTEMPT_MAX: Duration = Duration::from_secs(2);
@@ -33,6 +33,9 @@ impl ObjectReviewer {
             return Ok(());
         }
         let object = loading.object.clone();
+        if limit::exceeds(&object, self.objects.all().iter().map(|(other, _)| other)) {
+            return Err(PolicyFinding::Refused { field: "spec.mode", why: limit::too_many() });
+        }
         self.check_others(&object)?;
         let attempt = timeout(ATTEMPT_MAX, loading.attempt(&object, &self.hosts, &self.objects)).await;
         let Ok(attempt) = attempt else {

@@ -1,0 +1,92 @@
+//! Looks at all objects: begins to load those that have changed, and forgets those that are gone.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bindery_policy::ObjectStatus;
+use serde_json::Value;
+
+use super::{Changed, ConfiguredObjects};
+use crate::policies::object::{LoadedObject, ObjectName, limit, object_name};
+
+impl ConfiguredObjects {
+    /// Begins to load the objects that have changed, and forgets those that are gone; `is_retry`: also those
+    /// whose module could not be read. Returns what else is to be in effect.
+    pub(super) fn refresh(&mut self, is_retry: bool) -> Changed {
+        let mut changed = Changed::default();
+        let held = limit::holders(&self.loaded);
+        let all = self.objects.all();
+        let surplus = limit::surplus(all.iter().map(|(object, _)| object));
+        let mut names = BTreeSet::new();
+        for (object, status) in all {
+            let name = object_name(&object);
+            names.insert(name.clone());
+            if surplus.contains(&name) {
+                changed.add(self.leave_out(name, object, status));
+            } else {
+                self.begin(name, object, status, is_retry);
+            }
+        }
+        self.loads.retain(&(&names - &surplus));
+        self.loaded.retain(|name, gone| {
+            let is_there = names.contains(name);
+            // What an object over the limit holds is looked at below.
+            let had_effect = !is_there && !gone.is_over_limit();
+            changed.active |= had_effect && !gone.is_shadow();
+            changed.shadows |= had_effect && gone.is_shadow();
+            is_there
+        });
+        changed.active |= held != limit::holders(&self.loaded);
+        changed
+    }
+
+    /// Begins to load an object if it has changed, or is to be taken back.
+    fn begin(&mut self, name: ObjectName, object: Value, status: Value, is_retry: bool) {
+        if let Some(loaded) = self.loaded.get_mut(&name) {
+            loaded.settle();
+        }
+        if self.loads.has(&name, &object) {
+            return;
+        }
+        let earlier = self.loaded.get(&name);
+        let is_current = |loaded: &LoadedObject| {
+            let is_left_out = loaded.is_over_limit() || is_retry && loaded.may_be_retried();
+            loaded.is_current(&object, &self.objects) && !is_left_out
+        };
+        let known: ObjectStatus = serde_json::from_value(status).unwrap_or_default();
+        let (hosts, objects) = (self.hosts.clone(), Arc::clone(&self.objects));
+        match earlier.filter(|loaded| is_current(loaded)) {
+            Some(loaded) if !loaded.has_failed(&known) => {}
+            Some(loaded) => {
+                let mut loaded = loaded.clone();
+                self.loads.begin(name, object, async move {
+                    loaded.roll_back(&hosts, &objects).await;
+                    loaded
+                });
+            }
+            None => {
+                let (earlier, of) = (earlier.cloned(), object.clone());
+                self.loads.begin(name, object, async move {
+                    LoadedObject::load(of, earlier, &known, &hosts, &objects).await
+                });
+            }
+        }
+    }
+
+    /// Loads nothing of an object over the limit.
+    fn leave_out(&mut self, name: ObjectName, object: Value, status: Value) -> Changed {
+        let earlier = self.loaded.get(&name);
+        let is_known = |it: &LoadedObject| it.is_over_limit() && it.is_current(&object, &self.objects);
+        if earlier.is_some_and(is_known) {
+            return Changed::default();
+        }
+        let had_effect = earlier.is_some_and(|earlier| !earlier.is_over_limit());
+        let known = serde_json::from_value(status).unwrap_or_default();
+        let left_out = LoadedObject::over_limit(object, &known);
+        if had_effect {
+            return self.replace(name, left_out);
+        }
+        self.loaded.insert(name, left_out);
+        Changed::default()
+    }
+}
