@@ -1,6 +1,6 @@
 //! `docs/policies/first-policy.md` and `docs/policies/on-a-cluster.md` as they stand, on a real API server
-//! with a registry: in each language from nothing to a policy that is signed, tried in shadow, enforced, broken
-//! and taken back.
+//! with a registry: in each language from nothing to a policy that is signed, tried in shadow, enforced,
+//! broken and taken back.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
