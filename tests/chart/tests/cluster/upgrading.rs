@@ -1,10 +1,11 @@
-//! An upgrade from a chart with fewer values.
+//! Upgrades from a chart with fewer values, and from a release without the kinds of policies and back.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use bindery_chart::{Operator, RELEASE, chart, run, yaml};
+use serde_json::json;
 
 use crate::api_server::start;
 
@@ -43,4 +44,34 @@ async fn an_upgrade_keeps_given_values_and_takes_the_defaults_of_new_ones() {
     assert_eq!(api.get(BUDGET).await.unwrap()["spec"]["maxUnavailable"], 2);
     let values = operator.helm(&["get", "values", RELEASE, "--output", "json"]);
     assert_eq!(yaml(&values)["replicas"], 3, "{values}");
+}
+
+/// A release without the kinds stands for the one before they came.
+#[tokio::test]
+async fn policies_outlive_a_rollback_to_a_release_without_their_kinds() {
+    const POLICY: &str = "/apis/policy.bindery.dev/v1alpha1/matchpolicies/size";
+    let api = start().await;
+    let operator = Operator::new(api.kubeconfig());
+    let chart = chart();
+    operator.helm(&["install", RELEASE, chart.to_str().unwrap(), "--set", "crds.install=false"]);
+    let upgrade = || {
+        let set = "crds.install=true,policies.objects=true";
+        let flags = ["--reset-then-reuse-values", "--set", set];
+        operator.helm(&[&["upgrade", RELEASE, chart.to_str().unwrap()], &flags[..]].concat());
+        let kind = "crd/matchpolicies.policy.bindery.dev";
+        operator.kubectl(&["wait", "--for=condition=Established", kind], "").unwrap();
+    };
+    upgrade();
+    let policy = json!({
+        "apiVersion": "policy.bindery.dev/v1alpha1",
+        "kind": "MatchPolicy",
+        "metadata": {"name": "size"},
+        "spec": {"module": "builtin:at-most-n-times", "settings": {"times": 2}},
+    });
+    operator.kubectl(&["apply", "--filename=-"], &policy.to_string()).unwrap();
+    let applied = api.get(POLICY).await.unwrap();
+    operator.helm(&["rollback", RELEASE, "1"]);
+    assert_eq!(api.get(POLICY).await.unwrap()["metadata"]["uid"], applied["metadata"]["uid"]);
+    upgrade();
+    assert_eq!(api.get(POLICY).await.unwrap()["metadata"]["uid"], applied["metadata"]["uid"]);
 }
