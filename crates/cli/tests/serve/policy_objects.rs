@@ -344,7 +344,7 @@ async fn a_policy_over_the_limit_holds_its_claims_until_there_is_room() {
     let status = policies.until_ready("MatchPolicy", "z", "TooMany").await;
     let message = condition(&status, "Ready")["message"].as_str().unwrap();
     assert!(message.starts_with("spec.mode: more than 256 objects "), "{message}");
-    assert!(message.ends_with("set some to off; what it matches waits"), "{message}");
+    assert!(message.ends_with("set them to off; what it matches waits"), "{message}");
     cluster.create_available_volume("v", "1Gi").await;
     cluster.create_claim("c", "1Gi").await;
     cluster.until_event(is_event("c", "PolicyFailed")).await;

@@ -150,6 +150,8 @@ async fn a_leader_killed_while_an_engine_compiles_leaves_it_to_the_next() {
 
 /// Swaps under load, and as many without; `cargo xtask soak swaps` sets a higher number (`BINDERY_SWAPS`).
 const SWAPS: u64 = 20;
+/// Swaps without load before memory is read for the first time, so that the allocator has settled.
+const SETTLING: u64 = 40;
 /// Memory that all swaps together may leave, in KiB.
 const LEFT_KIB: u64 = 10 << 10;
 
@@ -215,6 +217,9 @@ async fn swaps_under_load_lose_no_claim_and_leave_no_memory() {
     assert_eq!(waits, 0, "{}", swapping.replica.log());
 
     // Memory without a load: what tenants need varies by more than swaps may leave.
+    for _ in 0..SETTLING {
+        swapping.swap(Duration::ZERO).await;
+    }
     let before = resident_kib(swapping.replica.id());
     for _ in 0..swaps {
         swapping.swap(Duration::ZERO).await;
