@@ -53,7 +53,7 @@ impl RunningBinder {
                 let client = plane.client().await?;
                 let mut prepared = Prepared::new(extras, modules, &client).await?;
                 let replica = Replica::on(plane, &[program], &prepared.arguments);
-                prepared.begin(extras, &client).await;
+                prepared.begin(&client).await;
                 Some((replica, prepared))
             }
         };

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use bindery_cluster::PolicyApi;
 use clap::ValueEnum;
 use serde_json::{Value, json};
@@ -43,6 +43,8 @@ pub(crate) struct Prepared {
     /// Further arguments of `bindery serve`.
     pub(crate) arguments: Vec<String>,
     policies: PolicyApi,
+    is_shadowed: bool,
+    /// The module that is compiled while policies are swapped.
     compiles: Option<PathBuf>,
     swaps: Option<AbortHandle>,
     _folder: TempDir,
@@ -68,18 +70,21 @@ impl Prepared {
             let spec =
                 json!({"module": "builtin:at-most-n-times", "settings": {"times": 2}, "mode": "shadow"});
             policies.apply("MatchPolicy", "shadow", spec).await;
-            policies.apply("Engine", "shadow", json!({"module": modules.engine, "mode": "shadow"})).await;
+            let engine = modules.engine.as_ref().context("the shadow needs --engine FILE")?;
+            policies.apply("Engine", "shadow", json!({"module": engine, "mode": "shadow"})).await;
         }
-        let compiles = if has(Extra::Swaps) { modules.javascript.clone() } else { None };
+        let mut compiles = None;
         if has(Extra::Swaps) {
             policies.apply("MatchPolicy", "swapped", swapped(1)).await;
+            compiles = Some(modules.javascript.clone().context("swaps need --javascript FILE")?);
         }
-        Ok(Self { arguments, policies, compiles, swaps: None, _folder: folder })
+        let is_shadowed = has(Extra::Shadow);
+        Ok(Self { arguments, policies, is_shadowed, compiles, swaps: None, _folder: folder })
     }
 
     /// Waits until everything is loaded, and begins the swaps.
-    pub(crate) async fn begin(&mut self, extras: &[Extra], client: &kube::Client) {
-        if extras.contains(&Extra::Shadow) {
+    pub(crate) async fn begin(&mut self, client: &kube::Client) {
+        if self.is_shadowed {
             for kind in ["MatchPolicy", "Engine"] {
                 self.policies.until_ready(kind, "shadow", "Loaded").await;
             }

@@ -70,7 +70,11 @@ impl JournalArguments {
 
     /// Checks that the settings fit together, and that the key of redaction can be read.
     pub(crate) fn check(&self) -> Result<()> {
-        self.redaction.redactor().map(drop)?;
+        self.redactor().map(drop)
+    }
+
+    /// Checks the settings, and reads the key; `None` if nothing is redacted.
+    fn redactor(&self) -> Result<Option<Redactor>> {
         let Self { journal_size, journal_keep, .. } = self;
         if *journal_keep < 2 * journal_size {
             bail!(
@@ -78,7 +82,7 @@ impl JournalArguments {
                  or give a smaller size"
             );
         }
-        Ok(())
+        self.redaction.redactor()
     }
 
     /// Starts the journal; `None` without `--journal`. A full disk is no error: then binding goes on and
@@ -86,8 +90,7 @@ impl JournalArguments {
     pub(crate) fn start(&self, replica: &str, mode: &str) -> Result<Option<Recording>> {
         let Some(folder) = &self.journal else { return Ok(None) };
         let Self { journal_size, journal_age, journal_keep, .. } = self;
-        self.check()?;
-        let redactor = self.redaction.redactor()?.map(Arc::new);
+        let redactor = self.redactor()?.map(Arc::new);
         let rotation = Rotation {
             size: journal_size * MIB,
             age: Duration::from_secs(journal_age * 3_600),

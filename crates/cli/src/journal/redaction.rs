@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result, bail};
 use bindery_journal::{Redaction, Redactor};
 
-/// Fewest bytes of the key: as many as the digests of HMAC-SHA256, so that nobody finds it by trying.
+/// The minimum length of the key in bytes: that of an HMAC-SHA256 digest, so that it cannot be guessed.
 const KEY_MIN: usize = 32;
 /// Most bytes of the keys of annotations and labels together. The head of each file lists them, and has
 /// 16 KiB.

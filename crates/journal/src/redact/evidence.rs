@@ -1,5 +1,5 @@
-//! Redacts what an engine was shown and has answered. Each type is taken apart without `..` where a new case
-//! could name something, so that whoever adds one decides here.
+//! Redacts what an engine was shown and has answered. Types are destructured without `..`, and matches list
+//! all cases, so that a new field or case that may hold a name does not compile before it is redacted here.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Posts to a server that is no registry, with the same TLS, limits and rules of addresses.
+//! Posts to an HTTP server, with the TLS, the limits and the address rules of the registry client.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, Uri};
