@@ -9,7 +9,7 @@ use rand::RngExt as _;
 use rand::rngs::StdRng;
 use rustix::process::Signal;
 
-use super::load::{Load, chance, is_abandoned};
+use super::load::{Load, chance};
 
 /// Leaders that are killed; `cargo xtask soak` sets a higher number (`BINDERY_KILLS`).
 const KILLS: u64 = 20;
@@ -55,18 +55,6 @@ impl Trial {
             self.load.run_for(Duration::from_millis(1), &mut self.chance).await.unwrap();
         }
     }
-
-    /// Waits until all are served and the cluster has settled: every tenant that stays has its data, and
-    /// nothing else is left but abandoned folders.
-    async fn until_settled(&mut self) {
-        self.load.until_served().await.unwrap();
-        let losses = async |_: &_| {
-            let mut losses = self.load.losses().await;
-            losses.retain(|loss| !is_abandoned(loss));
-            losses
-        };
-        self.cluster.until_settled(losses).await.unwrap();
-    }
 }
 
 #[tokio::test]
@@ -100,7 +88,7 @@ async fn kill_leaders(mut trial: Trial, kills: u64) {
         takeovers.push(died.elapsed());
         leader = next;
     }
-    trial.until_settled().await;
+    trial.load.until_settled(&trial.cluster).await;
     assert_eq!(leader.metric("bindery_foreign_writes_total").await, 0, "{}", leader.log());
     println!("{} tenants, takeovers after {takeovers:.1?}", trial.load.count());
 }
@@ -119,7 +107,7 @@ async fn a_leader_that_slept_through_its_lease_does_no_harm() {
     trial.receive(Duration::from_millis(LED_MAX)).await;
     sleeper.signal(Signal::CONT);
     trial.receive(Duration::from_millis(LED_MAX)).await;
-    trial.until_settled().await;
+    trial.load.until_settled(&trial.cluster).await;
     // It has stepped down. It may lead again if the next one is late.
     sleeper.until_logged("this replica no longer leads").await;
     for replica in [sleeper, next] {

@@ -95,18 +95,44 @@ enum Work {
     Steer,
 }
 
-struct TwoReplicas {
-    cluster: Cluster,
-    proxy: Proxy,
-    folder: TempDir,
-    leader: Replica,
+/// A leader, and the replica that follows it.
+pub(crate) struct TwoReplicas {
+    pub(crate) proxy: Proxy,
+    pub(crate) leader: Replica,
     next: Replica,
     replicas: usize,
-    /// Arguments of the replicas.
-    arguments: Vec<String>,
+    /// The arguments of a replica by its number.
+    arguments: Box<dyn Fn(usize) -> Vec<String>>,
 }
 
 impl TwoReplicas {
+    pub(crate) async fn start(proxy: Proxy, arguments: impl Fn(usize) -> Vec<String> + 'static) -> Self {
+        let [leader, next] = [0, 1].map(|number| replica(&proxy, &arguments(number), number));
+        let mut replicas = Self { proxy, leader, next, replicas: 2, arguments: Box::new(arguments) };
+        // Either may have been first.
+        if replicas.leader.until_any_leads(&mut replicas.next).await {
+            std::mem::swap(&mut replicas.leader, &mut replicas.next);
+        }
+        replicas
+    }
+
+    /// Waits until the leader is dead and the next replica leads, and starts another one.
+    pub(crate) async fn take_over(&mut self) {
+        self.leader.wait().await;
+        self.next.until_leading().await;
+        let following = replica(&self.proxy, &(self.arguments)(self.replicas), self.replicas);
+        self.replicas += 1;
+        self.leader = std::mem::replace(&mut self.next, following);
+    }
+}
+
+struct Trial {
+    cluster: Cluster,
+    folder: TempDir,
+    replicas: TwoReplicas,
+}
+
+impl Trial {
     async fn new(work: Work) -> Self {
         let is_steering = matches!(work, Work::Steer);
         let manager = if is_steering { Manager::Whole } else { Manager::ProtectionAlone };
@@ -116,13 +142,8 @@ impl TwoReplicas {
         let folder = TempDir::new().unwrap();
         let mode = if is_steering { "--mode=steer" } else { "--mode=own" };
         let arguments = vec![provisioning_in(folder.path()), mode.to_owned()];
-        let [leader, next] = [0, 1].map(|number| replica(&proxy, &arguments, number));
-        let mut replicas = Self { cluster, proxy, folder, leader, next, replicas: 2, arguments };
-        // Either may have been first.
-        if replicas.leader.until_any_leads(&mut replicas.next).await {
-            std::mem::swap(&mut replicas.leader, &mut replicas.next);
-        }
-        replicas
+        let replicas = TwoReplicas::start(proxy, move |_| arguments.clone()).await;
+        Self { cluster, folder, replicas }
     }
 
     async fn kill_at_every_write_of(&mut self, work: Work) {
@@ -154,26 +175,22 @@ impl TwoReplicas {
             self.cluster.until_claim(name, is_bound).await;
             self.until_done(Work::Make, name).await;
         }
-        let (faults, mut kills) = KillAtWrite::new(&self.leader, Request::is_write, nth, moment);
-        self.proxy.set_faults(faults);
+        let (faults, mut kills) = KillAtWrite::new(&self.replicas.leader, Request::is_write, nth, moment);
+        self.replicas.proxy.set_faults(faults);
         self.begin(work, name).await;
         let write = tokio::select! {
             write = kills.recv() => write.expect("the faults stay"),
             () = self.until_done(work, name) => {
-                self.proxy.set_faults(NoFaults);
+                self.replicas.proxy.set_faults(NoFaults);
                 // The very last write may have triggered the kill.
                 kills.try_recv().ok()?
             }
         };
         let died = Instant::now();
-        self.proxy.set_faults(NoFaults);
-        self.leader.wait().await;
-        self.next.until_leading().await;
+        self.replicas.proxy.set_faults(NoFaults);
+        self.replicas.take_over().await;
         let takeover = died.elapsed();
         self.until_done(work, name).await;
-        let following = replica(&self.proxy, &self.arguments, self.replicas);
-        self.replicas += 1;
-        self.leader = std::mem::replace(&mut self.next, following);
         Some((write, takeover))
     }
 
@@ -222,7 +239,7 @@ impl TwoReplicas {
                 .collect()
         };
         if let Err(wrong) = self.cluster.until_settled(further).await {
-            panic!("{name} is not done: {wrong:#?}\n{}", self.next.log());
+            panic!("{name} is not done: {wrong:#?}\n{}", self.replicas.leader.log());
         }
     }
 }
@@ -233,7 +250,7 @@ fn replica(proxy: &Proxy, arguments: &[String], number: usize) -> Replica {
 }
 
 async fn kill_at_every_write_of(work: Work) {
-    TwoReplicas::new(work).await.kill_at_every_write_of(work).await;
+    Trial::new(work).await.kill_at_every_write_of(work).await;
 }
 
 // Takeovers are mostly waiting, so several clusters run side by side.

@@ -146,6 +146,18 @@ impl Load {
         Ok(())
     }
 
+    /// Waits until all are served and the cluster has settled: every tenant that stays has its data, and
+    /// nothing else is left but abandoned folders.
+    pub(crate) async fn until_settled(&mut self, cluster: &Cluster) {
+        self.until_served().await.unwrap();
+        let losses = async |_: &_| {
+            let mut losses = self.losses().await;
+            losses.retain(|loss| !is_abandoned(loss));
+            losses
+        };
+        cluster.until_settled(losses).await.unwrap();
+    }
+
     /// The waits of the claims that were bound since the last call, each with the moment of its end.
     pub(crate) fn take_waits(&self) -> Vec<(Instant, Duration)> {
         std::mem::take(&mut *self.shared.waits.lock().unwrap())

@@ -2,11 +2,11 @@
 //! generation before or the one after, and the next leader finishes the change; under load no claim is lost,
 //! and no memory is left.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bindery_cluster::{
-    Cluster, Manager, NoFaults, PATIENCE, Proxy, Replica, Request, is_bound_to, is_in_phase, phase, poll,
+    Cluster, Manager, NoFaults, PATIENCE, Replica, Request, is_bound_to, is_in_phase, phase, poll,
 };
 use bindery_kit::{number_from_env, resident_kib};
 use http::Method;
@@ -15,59 +15,48 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::kills::{KillAtWrite, Moment};
-use crate::load::{Load, chance, is_abandoned};
+use crate::kills::{KillAtWrite, Moment, TwoReplicas};
+use crate::load::{Load, chance};
 
 /// Two replicas with policies of a cluster, each with a cache folder of its own.
-struct TwoReplicas {
+struct Trial {
     cluster: Cluster,
-    proxy: Proxy,
-    folder: TempDir,
-    leader: Replica,
-    next: Replica,
-    replicas: usize,
+    replicas: TwoReplicas,
+    _folder: TempDir,
 }
 
-impl TwoReplicas {
+impl Trial {
     async fn new() -> Self {
         let cluster = Cluster::start(Manager::WithoutBinder).await;
         cluster.policies().install().await;
-        let (proxy, folder) = (cluster.proxy().await, TempDir::new().unwrap());
-        let [leader, next] = [0, 1].map(|number| replica(&proxy, folder.path(), number));
-        let mut replicas = Self { cluster, proxy, folder, leader, next, replicas: 2 };
-        // Either may have been first.
-        if replicas.leader.until_any_leads(&mut replicas.next).await {
-            std::mem::swap(&mut replicas.leader, &mut replicas.next);
-        }
-        replicas
-    }
-
-    /// Waits until the leader is dead and the next replica leads, and starts another one.
-    async fn take_over(&mut self) {
-        self.leader.wait().await;
-        self.next.until_leading().await;
-        let following = replica(&self.proxy, self.folder.path(), self.replicas);
-        self.replicas += 1;
-        self.leader = std::mem::replace(&mut self.next, following);
+        let folder = TempDir::new().unwrap();
+        let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
+        let caches = folder.path().to_owned();
+        let arguments = move |number: usize| {
+            let cache = format!("--engine-cache={}", caches.join(number.to_string()).display());
+            vec!["--policy-objects=true".to_owned(), format!("--policies={shipped}"), cache]
+        };
+        let replicas = TwoReplicas::start(cluster.proxy().await, arguments).await;
+        Self { cluster, replicas, _folder: folder }
     }
 
     /// Has volumes be at most `times` as large as their claims. Returns the write at which the leader was
     /// killed; `None` if the change has no such write.
     async fn change_with_kill(&mut self, times: usize, nth: usize, moment: Moment) -> Option<String> {
-        let (faults, mut kills) = KillAtWrite::new(&self.leader, is_status_of_policy, nth, moment);
-        self.proxy.set_faults(faults);
+        let (faults, mut kills) = KillAtWrite::new(&self.replicas.leader, is_status_of_policy, nth, moment);
+        self.replicas.proxy.set_faults(faults);
         self.apply(times).await;
         let policies = self.cluster.policies();
         let write = tokio::select! {
             write = kills.recv() => write.expect("the faults stay"),
             _ = policies.until_ready("MatchPolicy", "size", "Loaded") => {
-                self.proxy.set_faults(NoFaults);
+                self.replicas.proxy.set_faults(NoFaults);
                 // The very last write may have triggered the kill.
                 kills.try_recv().ok()?
             }
         };
-        self.proxy.set_faults(NoFaults);
-        self.take_over().await;
+        self.replicas.proxy.set_faults(NoFaults);
+        self.replicas.take_over().await;
         Some(write)
     }
 
@@ -77,24 +66,17 @@ impl TwoReplicas {
     }
 }
 
-fn replica(proxy: &Proxy, folder: &Path, number: usize) -> Replica {
-    let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
-    let cache = folder.join(number.to_string()).display().to_string();
-    let flags = ["--policy-objects=true", "--policies", &shipped, "--engine-cache", &cache];
-    Replica::behind(proxy, &number.to_string(), &flags)
-}
-
 fn is_status_of_policy(request: &Request) -> bool {
     request.method != Method::GET && request.path.ends_with("/matchpolicies/size/status")
 }
 
 #[tokio::test]
 async fn a_leader_killed_at_any_write_of_a_policys_change_loses_no_rule() {
-    let mut replicas = TwoReplicas::new().await;
+    let mut trial = Trial::new().await;
     // No generation gives it to a claim of 1Gi.
-    replicas.cluster.create_available_volume("huge", "1Ti").await;
-    replicas.apply(1).await;
-    replicas.cluster.policies().until_ready("MatchPolicy", "size", "Loaded").await;
+    trial.cluster.create_available_volume("huge", "1Ti").await;
+    trial.apply(1).await;
+    trial.cluster.policies().until_ready("MatchPolicy", "size", "Loaded").await;
     let mut times = 1;
     for nth in 1.. {
         let mut writes = 0;
@@ -102,11 +84,11 @@ async fn a_leader_killed_at_any_write_of_a_policys_change_loses_no_rule() {
             times += 1;
             let name = format!("v{times}");
             // The generation before rejects it, and this one allows it.
-            replicas.cluster.create_available_volume(&name, &format!("{times}Gi")).await;
-            replicas.cluster.create_claim(&name, "1Gi").await;
-            let write = replicas.change_with_kill(times, nth, moment).await;
-            replicas.cluster.until_claim(&name, is_bound_to(&name)).await;
-            let status = replicas.cluster.policies().until_ready("MatchPolicy", "size", "Loaded").await;
+            trial.cluster.create_available_volume(&name, &format!("{times}Gi")).await;
+            trial.cluster.create_claim(&name, "1Gi").await;
+            let write = trial.change_with_kill(times, nth, moment).await;
+            trial.cluster.until_claim(&name, is_bound_to(&name)).await;
+            let status = trial.cluster.policies().until_ready("MatchPolicy", "size", "Loaded").await;
             assert_eq!(status["lastGood"]["spec"]["settings"]["times"], times);
             println!("write {nth} of generation {times}, {moment:?} it: {write:?}");
             writes += usize::from(write.is_some());
@@ -116,7 +98,7 @@ async fn a_leader_killed_at_any_write_of_a_policys_change_loses_no_rule() {
             break;
         }
     }
-    assert_eq!(phase(&replicas.cluster.volumes.get("huge").await.unwrap()), "Available");
+    assert_eq!(phase(&trial.cluster.volumes.get("huge").await.unwrap()), "Available");
 }
 
 /// The processes that a process has started.
@@ -131,21 +113,21 @@ fn children(of: u32) -> Vec<PathBuf> {
 
 #[tokio::test]
 async fn a_leader_killed_while_an_engine_compiles_leaves_it_to_the_next() {
-    let mut replicas = TwoReplicas::new().await;
+    let mut trial = Trial::new().await;
     for (name, size) in [("small", "1Gi"), ("medium", "5Gi"), ("large", "9Gi")] {
-        replicas.cluster.create_available_volume(name, size).await;
+        trial.cluster.create_available_volume(name, size).await;
     }
     let module = std::env::var("BINDERY_EXAMPLE_ENGINE").expect("`cargo xtask test` builds the engine");
-    replicas.cluster.policies().apply("Engine", "worst-fit", json!({"module": module})).await;
-    let leader = replicas.leader.id();
+    trial.cluster.policies().apply("Engine", "worst-fit", json!({"module": module})).await;
+    let leader = trial.replicas.leader.id();
     poll(async || children(leader).pop()).await.expect("the leader starts a compiler");
-    replicas.leader.signal(Signal::KILL);
-    let status: Value = replicas.cluster.policies().of("Engine").get("worst-fit").await.unwrap().data;
+    trial.replicas.leader.signal(Signal::KILL);
+    let status: Value = trial.cluster.policies().of("Engine").get("worst-fit").await.unwrap().data;
     assert!(status["status"]["lastGood"].is_null(), "it was compiled before the kill: {status}");
-    replicas.take_over().await;
-    replicas.cluster.policies().until_ready("Engine", "worst-fit", "Loaded").await;
-    replicas.cluster.create_claim("c", "1Gi").await;
-    replicas.cluster.until_volume("large", is_in_phase("Bound")).await;
+    trial.replicas.take_over().await;
+    trial.cluster.policies().until_ready("Engine", "worst-fit", "Loaded").await;
+    trial.cluster.create_claim("c", "1Gi").await;
+    trial.cluster.until_volume("large", is_in_phase("Bound")).await;
 }
 
 /// Swaps under load, and as many without; `cargo xtask soak swaps` sets a higher number (`BINDERY_SWAPS`).
@@ -203,13 +185,7 @@ async fn swaps_under_load_lose_no_claim_and_leave_no_memory() {
     for _ in 0..swaps {
         swapping.swap(Duration::from_millis(100)).await;
     }
-    swapping.load.until_served().await.unwrap();
-    let losses = async |_: &_| {
-        let mut losses = swapping.load.losses().await;
-        losses.retain(|loss| !is_abandoned(loss));
-        losses
-    };
-    swapping.cluster.until_settled(losses).await.unwrap();
+    swapping.load.until_settled(&swapping.cluster).await;
     for metric in ["bindery_refusals_total", "bindery_engine_faults_total", "bindery_foreign_writes_total"] {
         assert_eq!(swapping.replica.metric(metric).await, 0, "{metric}: {}", swapping.replica.log());
     }

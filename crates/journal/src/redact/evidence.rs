@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use bindery_core::steer::{steered_by, steering_key};
 use bindery_core::{
-    Action, Answer, Claim, ClaimKey, Decision, Event, EventKind, Evidence, Exchange, Failure, Finding,
+    Action, Answer, Claim, ClaimKey, Decision, Event, EventKind, Evidence, Exchange, Facts, Failure, Finding,
     Lookup, MatchVerdict, Message, Outcome, Progress, Query, Question, ReclaimVerdict, Regarding,
     Requirement, Returned, Selector, Subject, Text, Volume,
 };
 
-use super::Pass;
+use super::{Pass, Redactor};
 
 impl Pass<'_> {
     pub(super) fn evidence(&mut self, evidence: &mut Evidence) {
@@ -63,14 +63,18 @@ impl Pass<'_> {
             Some(Selector::Invalid(why)) => self.foreign(why),
             None => {}
         }
-        let facts = claim.facts.iter().map(|(fact, value)| {
+        self.facts(&mut claim.facts, Redactor::redacts_claim_fact);
+    }
+
+    fn facts<K: Clone + Ord>(&mut self, facts: &mut Facts<K>, redacts: fn(&Redactor, &K) -> bool) {
+        let redacted = facts.iter().map(|(fact, value)| {
             let mut value = value.clone();
-            if self.redactor.redacts_claim_fact(fact) {
+            if redacts(self.redactor, fact) {
                 self.word(&mut value);
             }
             (fact.clone(), value)
         });
-        claim.facts = facts.collect();
+        *facts = redacted.collect();
     }
 
     /// Redacts a volume. Engines are shown neither labels nor facts of it.
@@ -85,14 +89,7 @@ impl Pass<'_> {
             (self.label_key(key), value)
         });
         volume.labels = labels.collect();
-        let facts = volume.facts.iter().map(|(fact, value)| {
-            let mut value = value.clone();
-            if self.redactor.redacts_volume_fact(fact) {
-                self.word(&mut value);
-            }
-            (fact.clone(), value)
-        });
-        volume.facts = facts.collect();
+        self.facts(&mut volume.facts, Redactor::redacts_volume_fact);
     }
 
     /// The key of a label; one that steers a claim names its namespace.
