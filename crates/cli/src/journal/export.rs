@@ -43,7 +43,7 @@ pub(super) struct RecordId<'a> {
     pub(super) journal: &'a str,
     /// Number of the file.
     pub(super) file: u64,
-    /// Number of the record in the file, from 1. The record that ends a file has a number, but is not exported.
+    /// Number of the record in the file, from 1. The record that ends a file has one too; it is not exported.
     pub(super) number: u64,
 }
 
