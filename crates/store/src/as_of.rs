@@ -1,19 +1,26 @@
 //! Answers the questions of a decision that was made before, as they were answered then.
 
+mod handles;
+
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bindery_core::{
-    Answer, Claim, ClaimKey, ClaimRef, Class, Cluster, ColumnRequirement, ColumnSet, Counted, Exchange,
-    Handle, Lookup, MatchVerdict, Page, Quantity, Query, Question, Reason, ReclaimVerdict, Scanned, Siblings,
-    Slot, Source, Spread, Stop, Tally, Text, Volume, VolumeIndex, VolumeRow, VolumeTarget,
+    Answer, Claim, ClaimKey, ClaimRef, Class, Cluster, ColumnRequirement, ColumnSet, Counted, DecisionLimits,
+    Exchange, Handle, Lookup, MatchVerdict, Page, Quantity, Query, Question, QuestionBudget, Reason,
+    ReclaimVerdict, Scanned, Siblings, Slot, Source, Spread, Stop, Tally, Text, Uid, Volume, VolumeIndex,
+    VolumeRow, VolumeTarget,
 };
 
+use self::handles::{Handles, Named};
 use crate::change::{Fact, Revision, Wanted, WantedSets, facts_of};
+use crate::environment::Environment;
+use crate::live::LiveReads;
 use crate::session::Session;
 use crate::state::{FreeVolume, Since};
+use crate::store::Store;
 
 /// The cluster of an earlier decision, for another engine or other policies.
 ///
@@ -25,50 +32,21 @@ use crate::state::{FreeVolume, Since};
 ///
 /// Tallies are those of now: engines put them into events, which is all that they are for. They do not count
 /// if a volume has become free since that they would have counted among the others.
+///
+/// Each question has a [`Session`] of its own. So the store is not locked while an engine computes, and an
+/// engine that takes long delays no decision.
 pub struct AsOf<'a> {
-    session: Session<'a>,
+    store: &'a Store,
+    environment: &'a dyn Environment,
+    live: LiveReads,
+    limits: DecisionLimits,
+    budget: QuestionBudget,
+    asker: Option<(ClaimKey, Uid)>,
+    at: Revision,
     evidence: &'a [Exchange],
     counted: &'a [Counted],
-    since: Since,
     volumes: Handles,
     is_known: Cell<bool>,
-}
-
-/// The volumes of one call, numbered by first mention.
-#[derive(Default)]
-struct Handles {
-    named: Vec<Named>,
-    by_name: HashMap<Text, Handle>,
-}
-
-/// What a handle stands for.
-#[derive(Clone)]
-enum Named {
-    Volume(Arc<Volume>),
-    /// The handle of the earlier decision.
-    Told(Handle),
-}
-
-impl Handles {
-    fn push(&mut self, named: Named) -> Handle {
-        self.named.push(named);
-        // There are no more handles than rows, which the budget bounds.
-        Handle(u32::try_from(self.named.len() - 1).unwrap_or(u32::MAX))
-    }
-
-    fn of(&mut self, volume: &Arc<Volume>) -> Handle {
-        if let Some(handle) = self.by_name.get(&volume.name) {
-            return *handle;
-        }
-        let handle = self.push(Named::Volume(Arc::clone(volume)));
-        self.by_name.insert(volume.name.clone(), handle);
-        handle
-    }
-
-    fn get(&self, handle: Handle) -> Result<&Named, Stop> {
-        let named = self.named.get(handle.0 as usize);
-        named.ok_or(Stop::Nonsense("a handle that was not given in this call"))
-    }
 }
 
 impl<'a> AsOf<'a> {
@@ -76,14 +54,37 @@ impl<'a> AsOf<'a> {
     /// and what its policies have counted of siblings. `None` if the store does not know any more what was
     /// then.
     pub fn new(
-        session: Session<'a>,
+        store: &'a Store,
+        environment: &'a dyn Environment,
+        limits: DecisionLimits,
         at: Revision,
         evidence: &'a [Exchange],
         counted: &'a [Counted],
     ) -> Option<Self> {
-        let since = session.since(at)?;
-        let (volumes, is_known) = (Handles::default(), Cell::new(true));
-        Some(Self { session, evidence, counted, since, volumes, is_known })
+        let (live, volumes, budget) = (LiveReads::new(), Handles::default(), QuestionBudget::new(limits));
+        let (asker, is_known) = (None, Cell::new(true));
+        let as_of = Self {
+            store,
+            environment,
+            live,
+            limits,
+            budget,
+            asker,
+            at,
+            evidence,
+            counted,
+            volumes,
+            is_known,
+        };
+        as_of.session().since(at)?;
+        Some(as_of)
+    }
+
+    /// Sets the claim that is decided about; see [`Session::for_claim`].
+    #[must_use]
+    pub fn for_claim(mut self, key: ClaimKey, uid: Uid) -> Self {
+        self.asker = Some((key, uid));
+        self
     }
 
     /// Whether no fact has changed that was asked of the store as it is now.
@@ -93,40 +94,40 @@ impl<'a> AsOf<'a> {
 
     /// The free volume of that name, as it was then; any other as it is now.
     pub fn volume_then(&self, name: &str) -> Option<Arc<Volume>> {
-        if let Some(Some(FreeVolume { volume, .. })) = self.since.before.get(name) {
-            return Some(Arc::clone(volume));
+        let session = self.session();
+        if let Some(free) = self.since(&session).and_then(|since| since.free_volume(name)) {
+            return Some(Arc::clone(&free.volume));
         }
-        match self.session.volume_now(name) {
-            Lookup::Found(volume) => Some(volume),
-            _ => None,
-        }
+        found(session.volume_now(name))
     }
 
+    /// The store as it is now, locked.
+    fn session(&self) -> Session<'_> {
+        let session = self.store.session(self.environment, &self.live, self.limits);
+        match self.asker.clone() {
+            Some((key, uid)) => session.for_claim(key, uid),
+            None => session,
+        }
+    }
     /// What the earlier decision was told.
     fn told(&self, question: &Question) -> Option<&'a Answer> {
         let mut told = self.evidence.iter();
         told.find(|exchange| exchange.question == *question).map(|exchange| &exchange.answer)
     }
 
-    fn rests_on(&self, facts: &[Fact]) {
-        if facts.iter().any(|fact| self.has_changed(fact)) {
+    /// What has changed since then; `None` if that is not known any more, and then nothing is known.
+    fn since<'s>(&self, session: &'s Session<'_>) -> Option<Since<'s>> {
+        let since = session.since(self.at);
+        if since.is_none() {
             self.is_known.set(false);
         }
+        since
     }
 
-    fn has_changed(&self, fact: &Fact) -> bool {
-        match fact {
-            Fact::Candidates(wanted) => self.since.before.iter().any(|(name, before)| {
-                let is_new = |volume: &Volume| volume.claim_ref.is_none() && wanted.is_met_by(volume);
-                before.is_none()
-                    && matches!(self.session.volume_now(name), Lookup::Found(volume) if is_new(&volume))
-            }),
-            Fact::AccessSets(containing) => self
-                .since
-                .facts
-                .iter()
-                .any(|fact| matches!(fact, Fact::AccessSets(set) if set.contains(*containing))),
-            fact => self.since.facts.contains(fact),
+    fn rests_on(&self, session: &Session<'_>, facts: &[Fact]) {
+        let Some(since) = self.since(session) else { return };
+        if facts.iter().any(|fact| has_changed(session, &since, fact)) {
+            self.is_known.set(false);
         }
     }
 
@@ -147,13 +148,14 @@ impl<'a> AsOf<'a> {
         if let Some(answer) = self.told(&question) {
             return Ok(answer.clone());
         }
+        let mut session = self.session();
         if let Question::Volume(Source::Overlay, name) = &question
-            && let Some(Some(FreeVolume { volume, .. })) = self.since.before.get(name)
+            && let Some(free) = self.since(&session).and_then(|since| since.free_volume(name))
         {
-            return Ok(Answer::Volume(Lookup::Found(Arc::clone(volume))));
+            return Ok(Answer::Volume(Lookup::Found(Arc::clone(&free.volume))));
         }
-        let answer = self.session.answer(question.clone())?;
-        self.rests_on(&facts_of(&[Exchange { question, answer: answer.clone() }]));
+        let answer = session.answer(question.clone())?;
+        self.rests_on(&session, &facts_of(&[Exchange { question, answer: answer.clone() }]));
         Ok(answer)
     }
 
@@ -163,7 +165,7 @@ impl<'a> AsOf<'a> {
             Some(Named::Volume(volume)) => Some((volume.capacity.unwrap_or_default(), volume.name.clone())),
             Some(Named::Told(_)) => return Err(Stop::Nonsense("a handle that is not in a page")),
         };
-        let rows = (limit as usize).min(self.session.budget().rows_left().saturating_add(1));
+        let rows = (limit as usize).min(self.budget.rows_left().saturating_add(1));
         let (mut page, mut found) = (Page::default(), Vec::new());
         let columns = Arc::new(ColumnSet::new(Default::default(), Default::default()));
         self.scan(query, &[], &columns, &mut |Scanned { volume, row, slot }| {
@@ -182,7 +184,7 @@ impl<'a> AsOf<'a> {
             }
             ControlFlow::Continue(())
         });
-        self.session.budget().take_rows(found.len())?;
+        self.budget.take_rows(found.len())?;
         page.handles = found.iter().map(|volume| self.volumes.of(volume)).collect();
         Ok(page)
     }
@@ -220,11 +222,9 @@ impl<'a> AsOf<'a> {
             return Ok(volume);
         }
         let target = self.told_of(told).ok_or(Stop::NotRecorded)?;
-        self.rests_on(&[Fact::Volume(Source::Overlay, target.name.clone())]);
-        match self.session.volume_now(&target.name) {
-            Lookup::Found(volume) => Ok(volume),
-            _ => Err(Stop::NotRecorded),
-        }
+        let session = self.session();
+        self.rests_on(&session, &[Fact::Volume(Source::Overlay, target.name.clone())]);
+        found(session.volume_now(&target.name)).ok_or(Stop::NotRecorded)
     }
 
     fn reserved(&mut self, question: Question) -> Result<Vec<Handle>, Stop> {
@@ -232,14 +232,14 @@ impl<'a> AsOf<'a> {
             return Ok(handles.iter().map(|handle| self.volumes.push(Named::Told(*handle))).collect());
         }
         let Question::ReservedFor { key, .. } = &question else { return Ok(Vec::new()) };
-        self.rests_on(&[Fact::ReservedFor(key.clone())]);
-        let Answer::Reserved(handles) = self.session.answer(question)? else { return Ok(Vec::new()) };
-        let names: Vec<Text> = handles.iter().filter_map(|handle| self.session.name(*handle)).collect();
-        let volumes = names.iter().filter_map(|name| match self.session.volume_now(name) {
-            Lookup::Found(volume) => Some(volume),
-            _ => None,
-        });
-        Ok(volumes.collect::<Vec<_>>().iter().map(|volume| self.volumes.of(volume)).collect())
+        let mut session = self.session();
+        self.rests_on(&session, &[Fact::ReservedFor(key.clone())]);
+        let Answer::Reserved(handles) = session.answer(question)? else { return Ok(Vec::new()) };
+        let named = handles.iter().filter_map(|handle| session.name(*handle));
+        let volumes: Vec<_> = named.filter_map(|name| found(session.volume_now(&name))).collect();
+        drop(session);
+        self.budget.take_rows(volumes.len())?;
+        Ok(volumes.iter().map(|volume| self.volumes.of(volume)).collect())
     }
 
     fn tallies(&mut self, query: &Query) -> Result<Vec<Tally>, Stop> {
@@ -249,8 +249,9 @@ impl<'a> AsOf<'a> {
             return Ok(tallies.iter().filter(|tally| tally.reason != Reason::Rejected).cloned().collect());
         }
         let wanted = Wanted { query: Arc::new(query.clone()), sets: WantedSets::Containing, narrowed: None };
-        self.rests_on(&[Fact::Candidates(wanted)]);
-        match self.session.answer(question)? {
+        let mut session = self.session();
+        self.rests_on(&session, &[Fact::Candidates(wanted)]);
+        match session.answer(question)? {
             Answer::Tallies(tallies) => Ok(tallies),
             _ => Ok(Vec::new()),
         }
@@ -259,7 +260,7 @@ impl<'a> AsOf<'a> {
 
 impl Cluster for AsOf<'_> {
     fn ask(&mut self, question: Question) -> Result<Answer, Stop> {
-        self.session.budget().take_question(&question)?;
+        self.budget.take_question(&question)?;
         self.answer(question)
     }
 }
@@ -273,14 +274,15 @@ impl VolumeIndex for AsOf<'_> {
         each: &mut dyn FnMut(Scanned<'_>) -> ControlFlow<()>,
     ) {
         let wanted = Wanted { query: Arc::new(query.clone()), sets: WantedSets::Exact, narrowed: None };
-        let before = &self.since.before;
+        let mut session = self.session();
+        let before = self.since(&session).map(|since| since.free_volumes()).unwrap_or_default();
         let mut undone: BTreeMap<(Quantity, &Text), &FreeVolume> = before
             .values()
             .flatten()
             .filter(|free| wanted.is_met_by(&free.volume))
             .map(|free| ((free.volume.capacity.unwrap_or_default(), &free.volume.name), free))
             .collect();
-        let is_asker = |free: &FreeVolume| self.session.is_for_asker(free.picked_for.as_ref());
+        let is_asker = |free: &FreeVolume| session.is_for_asker(free.picked_for.as_ref());
         let slots: HashMap<&Text, Slot> = undone
             .values()
             .map(|free| (&free.volume.name, if is_asker(free) { Slot::Free } else { Slot::InFlight }))
@@ -292,7 +294,7 @@ impl VolumeIndex for AsOf<'_> {
             each(Scanned { volume: &free.volume, row, slot })
         };
         let mut is_broken = false;
-        self.session.scan(query, requirements, columns, &mut |scanned| {
+        session.scan(query, requirements, columns, &mut |scanned| {
             while let Some(entry) = undone.first_entry() {
                 if *entry.key() > (scanned.row.capacity, &scanned.volume.name) {
                     break;
@@ -321,30 +323,56 @@ impl VolumeIndex for AsOf<'_> {
     }
 
     fn namespace_labels(&self, name: &str) -> Lookup<Arc<BTreeMap<Text, Text>>> {
-        self.rests_on(&[Fact::Namespace(name.into())]);
-        self.session.namespace_labels(name)
+        let session = self.session();
+        self.rests_on(&session, &[Fact::Namespace(name.into())]);
+        session.namespace_labels(name)
     }
 
     fn last_claim(&self, claim_ref: &ClaimRef) -> Option<Arc<Claim>> {
-        self.session.last_claim(claim_ref)
+        self.session().last_claim(claim_ref)
     }
 
     fn class_of(&self, name: &str) -> Lookup<Arc<Class>> {
-        self.rests_on(&[Fact::Class(name.into())]);
-        self.session.class_of(name)
+        let session = self.session();
+        self.rests_on(&session, &[Fact::Class(name.into())]);
+        session.class_of(name)
     }
 
     fn siblings(&self, claim: &Claim, spread: &Spread) -> Counted {
-        let now = self.session.siblings(claim, spread);
+        let session = self.session();
+        let now = session.siblings(claim, spread);
         if let Some(then) = self.counted.iter().find(|counted| counted.siblings == now.siblings) {
             return then.clone();
         }
         // A claim's own volumes do not count.
         let is_other =
             |(by, siblings): &(ClaimKey, Arc<Siblings>)| *by != claim.key && **siblings == now.siblings;
-        if self.since.siblings.iter().any(is_other) {
+        if self.since(&session).is_none_or(|since| since.siblings().any(is_other)) {
             self.is_known.set(false);
         }
         now
+    }
+}
+
+/// Whether a fact has changed since.
+fn has_changed(session: &Session<'_>, since: &Since<'_>, fact: &Fact) -> bool {
+    match fact {
+        Fact::Candidates(wanted) => {
+            let is_new = |volume: &Volume| volume.claim_ref.is_none() && wanted.is_met_by(volume);
+            since.free_volumes().iter().any(|(name, before)| {
+                before.is_none() && found(session.volume_now(name)).is_some_and(|volume| is_new(&volume))
+            })
+        }
+        Fact::AccessSets(containing) => {
+            since.has_changed(|fact| matches!(fact, Fact::AccessSets(set) if set.contains(*containing)))
+        }
+        fact => since.has_changed(|changed| changed == fact),
+    }
+}
+
+fn found<T>(lookup: Lookup<T>) -> Option<T> {
+    match lookup {
+        Lookup::Found(found) => Some(found),
+        _ => None,
     }
 }

@@ -84,7 +84,7 @@ impl<'a> Session<'a> {
     }
 
     /// What has changed since a revision; `None` if that is not known.
-    pub(crate) fn since(&self, revision: Revision) -> Option<Since> {
+    pub(crate) fn since(&self, revision: Revision) -> Option<Since<'_>> {
         self.state.since(revision)
     }
 
@@ -96,10 +96,6 @@ impl<'a> Session<'a> {
     /// Whether the volume that a decision has picked for a claim, or for none, can be taken.
     pub(crate) fn is_for_asker(&self, picked_for: Option<&ClaimKey>) -> bool {
         picked_for.is_none_or(|claim| self.asker.as_ref().is_some_and(|(key, _)| key == claim))
-    }
-
-    pub(crate) fn budget(&mut self) -> &mut QuestionBudget {
-        &mut self.budget
     }
 
     pub(crate) fn answer(&mut self, question: Question) -> Result<Answer, Stop> {

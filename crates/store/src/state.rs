@@ -73,7 +73,7 @@ impl State {
     }
 
     /// What has changed since a revision; `None` if that is not known.
-    pub(crate) fn since(&self, revision: Revision) -> Option<Since> {
+    pub(crate) fn since(&self, revision: Revision) -> Option<Since<'_>> {
         self.history.as_ref()?.since(revision)
     }
 

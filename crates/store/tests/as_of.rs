@@ -91,10 +91,8 @@ fn then<T>(
     evidence: &[Exchange],
     ask: impl FnOnce(&mut AsOf<'_>) -> T,
 ) -> Option<T> {
-    let live = LiveReads::new();
-    let session = store.session(&NoEnvironment, &live, DecisionLimits::default());
-    let session = session.for_claim(asker().key, asker().uid);
-    AsOf::new(session, at, evidence, &[]).map(|mut as_of| ask(&mut as_of))
+    let as_of = AsOf::new(store, &NoEnvironment, DecisionLimits::default(), at, evidence, &[])?;
+    Some(ask(&mut as_of.for_claim(asker().key, asker().uid)))
 }
 
 proptest! {

@@ -6,7 +6,7 @@ use bindery_core::{
     Claim, Decision, DecisionLimits, Engine, EngineFault, Exchange, Stop, Subject, Volume, VolumeIndex,
 };
 use bindery_policy::{Difference, Filtered, FormerClaim, Reclaims, Rejections, Rounds, Surroundings, Waits};
-use bindery_store::{AsOf, LiveReads, Store};
+use bindery_store::{AsOf, Store};
 
 use super::compare::{Told, fault};
 use super::{Made, ShadowPart, Shadowing};
@@ -77,14 +77,12 @@ impl<T> ShadowDecider<T> {
     fn run(&self, made: &Made, shadowing: &Shadowing, rounds: &mut Rounds) -> Run {
         let environment =
             BinderEnvironment { configuration: &self.configuration, operations: &self.operations };
-        let live = LiveReads::default();
-        let mut session = self.store.session(&environment, &live, self.limits);
+        let Made { at, exchanges, counted, .. } = made;
+        let as_of = AsOf::new(&self.store, &environment, self.limits, *at, exchanges, counted);
+        let Some(mut as_of) = as_of else { return Run::NotComparable };
         if let Subject::SyncClaim(claim) = &made.request.subject {
-            session = session.for_claim(claim.key.clone(), claim.uid.clone());
+            as_of = as_of.for_claim(claim.key.clone(), claim.uid.clone());
         }
-        let Some(mut as_of) = AsOf::new(session, made.at, &made.exchanges, &made.counted) else {
-            return Run::NotComparable;
-        };
         let engine = made.engine_of(&shadowing.shadow);
         let (answer, exchanges, rejections) = match &made.request.subject {
             Subject::SyncClaim(claim) if !concerns_claim(made, shadowing, &as_of, claim) => {

@@ -1,6 +1,8 @@
 //! Policies and engines that decide beside those in effect.
 
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Barrier, Mutex};
+use std::time::Duration;
 
 use bindery_controller::{
     Binder, Configuration, DecidedRecord, DifferenceRecord, Journal, Key, Parts, Shadow, ShadowPart,
@@ -259,6 +261,37 @@ async fn claims_that_a_shadow_does_not_match_are_not_compared() {
     }
     assert_eq!(answered(&all, 2).await, (2, 0));
     assert_eq!((slow.metrics.compared(), slow.metrics.not_comparable()), (0, 0));
+}
+
+#[tokio::test]
+async fn an_engine_in_shadow_that_takes_long_delays_no_decision() {
+    let double = Double::new();
+    for (name, claim_name) in [("v", "c"), ("w", "d")] {
+        double.add_volume(&volume(name));
+        double.add_claim(&claim(claim_name));
+    }
+    let (enter, entered) = channel();
+    let (go_on, may_go_on) = channel();
+    let may_go_on = Mutex::new(may_go_on);
+    let slow = Scripted(move |_: &Request, cluster: &mut dyn Cluster| {
+        cluster.default_classes()?;
+        // Only the first decision is awaited.
+        _ = enter.send(());
+        match may_go_on.lock().unwrap().recv_timeout(Duration::from_secs(60)) {
+            Err(RecvTimeoutError::Timeout) => Err(EngineFault::Trapped("the binder waits for it".to_owned())),
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => Ok(Decision::done()),
+        }
+    });
+    let slow = shadow("slow", ShadowPart::Engine(Arc::new(slow)));
+    let binder = binder(&double, vec![], std::slice::from_ref(&slow));
+    assert_eq!(binder.sync(&key("c")).await.result, Ok(()));
+    spawn_blocking(move || entered.recv()).await.unwrap().unwrap();
+    assert_eq!(binder.sync(&key("d")).await.result, Ok(()));
+    assert!(bound_to(&binder, "d").is_some());
+    go_on.send(()).unwrap();
+    drop(go_on);
+    assert_eq!(answered(&slow, 2).await, (2, 0));
+    assert_eq!(slow.metrics.differences(DifferenceKind::BindsNone), 2);
 }
 
 #[tokio::test]

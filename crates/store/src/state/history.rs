@@ -1,6 +1,7 @@
 //! The latest changes, by which a later question is answered as it was at an earlier moment.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::BTreeMap;
+use std::collections::vec_deque::{Iter, VecDeque};
 use std::sync::Arc;
 
 use bindery_core::{ClaimKey, Siblings, Text, Volume};
@@ -49,15 +50,7 @@ struct Remembered {
 }
 
 /// What has changed since an earlier revision.
-#[derive(Debug, Default)]
-pub(crate) struct Since {
-    /// The facts that have changed.
-    pub(crate) facts: HashSet<Fact>,
-    /// The free volumes that have changed, as each was at that revision; `None` where it was not free.
-    pub(crate) before: BTreeMap<Text, Option<FreeVolume>>,
-    /// The claims whose volumes are counted otherwise for their siblings, with these.
-    pub(crate) siblings: Vec<(ClaimKey, Arc<Siblings>)>,
-}
+pub(crate) struct Since<'a>(Iter<'a, Remembered>);
 
 impl History {
     /// Remembers what comes after a revision.
@@ -101,19 +94,39 @@ impl History {
     }
 
     /// What has changed since a revision; `None` if that is not known any more.
-    pub(crate) fn since(&self, revision: Revision) -> Option<Since> {
-        if revision < self.known_since {
-            return None;
-        }
+    pub(crate) fn since(&self, revision: Revision) -> Option<Since<'_>> {
         let from = self.changes.partition_point(|change| change.revision <= revision);
-        let mut since = Since::default();
-        for change in self.changes.range(from..) {
-            since.facts.extend(change.facts.iter().cloned());
-            since.siblings.extend(change.before.siblings.iter().cloned());
-            for (name, before) in &change.before.volumes {
-                since.before.entry(name.clone()).or_insert_with(|| before.clone());
-            }
+        (revision >= self.known_since).then(|| Since(self.changes.range(from..)))
+    }
+}
+
+impl<'a> Since<'a> {
+    /// Whether a fact has changed that is one of these. Decisions ask about a few facts and soon after, so
+    /// an index would cost more than it saves.
+    pub(crate) fn has_changed(&self, is_meant: impl Fn(&Fact) -> bool) -> bool {
+        self.0.clone().flat_map(|change| &change.facts).any(is_meant)
+    }
+
+    /// The free volumes that have changed, as each was at that revision; `None` where it was not free.
+    pub(crate) fn free_volumes(&self) -> BTreeMap<Text, Option<FreeVolume>> {
+        let mut before = BTreeMap::new();
+        for (name, volume) in self.volumes() {
+            before.entry(name.clone()).or_insert_with(|| volume.clone());
         }
-        Some(since)
+        before
+    }
+
+    /// A free volume that has changed, as it was at that revision.
+    pub(crate) fn free_volume(&self, name: &str) -> Option<&'a FreeVolume> {
+        self.volumes().find(|(changed, _)| **changed == *name)?.1.as_ref()
+    }
+
+    /// The claims whose volumes are counted otherwise for their siblings, with these.
+    pub(crate) fn siblings(&self) -> impl Iterator<Item = &'a (ClaimKey, Arc<Siblings>)> {
+        self.0.clone().flat_map(|change| &change.before.siblings)
+    }
+
+    fn volumes(&self) -> impl Iterator<Item = &'a (Text, Option<FreeVolume>)> {
+        self.0.clone().flat_map(|change| &change.before.volumes)
     }
 }
