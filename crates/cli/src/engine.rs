@@ -58,12 +58,16 @@ impl EngineArguments {
                 engine.display()
             );
         }
-        let host = Host::new(&Options { cache: self.cache().engine_cache.clone(), ..Options::default() })?;
-        let loaded = host.load_file(engine, limits).map_err(|error| match error {
+        let loaded = self.host()?.load_file(engine, limits).map_err(|error| match error {
             LoadError::Read { .. } => error.into(),
             _ => anyhow!("{}: {error}", engine.display()),
         })?;
         Ok(Arc::new(loaded))
+    }
+
+    /// What loads engines, with the folder of compiled components.
+    pub(crate) fn host(&self) -> Result<Host> {
+        Ok(Host::new(&Options { cache: self.cache.engine_cache.clone(), ..Options::default() })?)
     }
 
     /// The folder of compiled components.

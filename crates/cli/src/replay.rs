@@ -179,15 +179,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// What decides and answers again.
-struct Deciders<'a> {
+struct Deciders {
     engine: Arc<dyn Engine>,
     /// Whether the engine is to decide all records, whatever engine is recorded.
     is_given: bool,
     chain: Arc<Chain>,
-    modules: Option<Modules<'a>>,
+    modules: Option<Modules>,
 }
 
-impl Deciders<'_> {
+impl Deciders {
     fn engine_of(&mut self, record: &Record) -> Arc<dyn Engine> {
         match &mut self.modules {
             Some(modules) if !self.is_given => modules.engine(&record.evidence.engine, &self.engine),
@@ -204,7 +204,7 @@ impl Deciders<'_> {
 }
 
 impl Report {
-    fn new(Deciders { chain, modules, .. }: &Deciders<'_>) -> Self {
+    fn new(Deciders { chain, modules, .. }: &Deciders) -> Self {
         let answers = || Answers { loaded: chain.digest().to_owned(), ..Answers::default() };
         let asked_again = (chain.is_loaded() || modules.is_some()).then(answers);
         Self { asked_again, ..Self::default() }
@@ -212,7 +212,7 @@ impl Report {
 
     /// Decides a record again and counts it; returns the lines to print. `counts_alike` says whether its fuel
     /// was counted as this program counts.
-    fn add(&mut self, record: &Record, deciders: &mut Deciders<'_>, counts_alike: bool) -> String {
+    fn add(&mut self, record: &Record, deciders: &mut Deciders, counts_alike: bool) -> String {
         self.records += 1;
         *self.engines.entry(record.evidence.engine.clone()).or_default() += 1;
         let engine = deciders.engine_of(record);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 use bindery_core::Engine;
 use bindery_engine::DefaultEngine;
-use bindery_host::{ComponentPolicy, Limits, PolicyHost};
+use bindery_host::{ComponentPolicy, Host, Limits, LoadError, PolicyHost};
 use bindery_policy::{AskedAgain, AskedPolicy, Chain, PolicyEvidence};
 use bindery_registry::Digest;
 
@@ -19,9 +19,9 @@ use crate::policy::module;
 const BLOBS: &str = "blobs/sha256";
 
 /// The modules of some folders.
-pub(super) struct Modules<'a> {
-    arguments: &'a EngineArguments,
-    host: PolicyHost,
+pub(super) struct Modules {
+    engine_host: Host,
+    policy_host: PolicyHost,
     files: BTreeMap<String, PathBuf>,
     /// What was looked for; `None` where it was not found.
     engines: BTreeMap<String, Option<Arc<dyn Engine>>>,
@@ -29,10 +29,10 @@ pub(super) struct Modules<'a> {
     notes: BTreeSet<String>,
 }
 
-impl<'a> Modules<'a> {
+impl Modules {
     /// The modules of these folders, and those of registries in the folder of compiled components.
-    pub(super) fn new(folders: &[PathBuf], arguments: &'a EngineArguments) -> Result<Self> {
-        let host = module::host(arguments.cache())?;
+    pub(super) fn new(folders: &[PathBuf], arguments: &EngineArguments) -> Result<Self> {
+        let (engine_host, policy_host) = (arguments.host()?, module::host(arguments.cache())?);
         let mut files = BTreeMap::new();
         for folder in folders {
             let at = || format!("--modules {} cannot be read; name a folder", folder.display());
@@ -46,7 +46,7 @@ impl<'a> Modules<'a> {
             }
         }
         let (engines, policies, notes) = Default::default();
-        Ok(Self { arguments, host, files, engines, policies, notes })
+        Ok(Self { engine_host, policy_host, files, engines, policies, notes })
     }
 
     /// The engine of that digest; else `now`, which a note says.
@@ -58,12 +58,13 @@ impl<'a> Modules<'a> {
             return Arc::new(DefaultEngine);
         }
         if !self.engines.contains_key(digest) {
-            let loaded = self.load(digest, |path, _| self.arguments.load_other(path, Limits::default()));
-            let loaded = loaded.inspect_err(|why| {
+            let load = |bytes: &[u8]| self.engine_host.load(bytes, Limits::default());
+            let loaded = self.load(digest, load).inspect_err(|why| {
                 let now = now.digest();
                 self.notes.insert(format!("engine {digest} {why:#}; {now} decides instead"));
             });
-            self.engines.insert(digest.to_owned(), loaded.ok());
+            let loaded = loaded.ok().map(|engine| Arc::new(engine) as Arc<dyn Engine>);
+            self.engines.insert(digest.to_owned(), loaded);
         }
         self.engines.get(digest).and_then(Option::as_ref).unwrap_or(now).clone()
     }
@@ -98,8 +99,8 @@ impl<'a> Modules<'a> {
 
     fn policy(&mut self, AskedPolicy { name, module: digest, .. }: &AskedPolicy) -> Option<&ComponentPolicy> {
         if !self.policies.contains_key(digest) {
-            let loaded = self.load(digest, |_, bytes| Ok(self.host.load(bytes, Limits::policy())?));
-            let loaded = loaded.inspect_err(|why| {
+            let load = |bytes: &[u8]| self.policy_host.load(bytes, Limits::policy());
+            let loaded = self.load(digest, load).inspect_err(|why| {
                 self.notes.insert(format!("policy {name}: module {digest} {why:#}"));
             });
             self.policies.insert(digest.clone(), loaded.ok());
@@ -107,7 +108,7 @@ impl<'a> Modules<'a> {
         self.policies.get(digest)?.as_ref()
     }
 
-    fn load<T>(&self, digest: &str, load: impl FnOnce(&Path, &[u8]) -> Result<T>) -> Result<T> {
+    fn load<T>(&self, digest: &str, load: impl FnOnce(&[u8]) -> Result<T, LoadError>) -> Result<T> {
         let Some(path) = self.files.get(digest) else {
             bail!(if digest.starts_with("sha256:") {
                 "is in no folder of --modules: copy the file with that SHA-256 there"
@@ -121,7 +122,7 @@ impl<'a> Modules<'a> {
         if found != digest {
             bail!("cannot be loaded: {} has the digest {found}; copy the right file there", path.display());
         }
-        load(path, &bytes).context("cannot be loaded")
+        load(&bytes).context("cannot be loaded")
     }
 }
 
