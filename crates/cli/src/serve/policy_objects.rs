@@ -11,7 +11,7 @@ mod replicas;
 mod review;
 mod status;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -214,11 +214,15 @@ impl ConfiguredObjects {
         }
     }
 
-    /// Tells new leaders and metrics what is loaded.
+    /// Tells new leaders and metrics what is loaded. Metrics have the first object over the limit of each
+    /// kind, so that their number is bounded.
     fn publish(&self) {
         self.in_effect.send_replace(self.generations());
+        let mut kinds = BTreeSet::new();
+        let told =
+            self.loaded.iter().filter(|(name, loaded)| !loaded.is_over_limit() || kinds.insert(&name.0));
         let ready = |(name, loaded): (&ObjectName, _)| (name.clone(), self.is_ready(name, loaded));
-        *self.readiness.lock() = self.loaded.iter().map(ready).collect();
+        *self.readiness.lock() = told.map(ready).collect();
     }
 
     /// The generations that are loaded.
