@@ -26,6 +26,8 @@ pub(crate) struct Arguments {
 enum Bench {
     /// One decision: by the component, natively, and as a scan like upstream's.
     Decide,
+    /// Decisions that a journal takes in a second, their bytes, and the time of a replay: `[--decisions N]`.
+    Journal,
     /// A plan of 10,000 claims that fit none of 10,000 volumes, in each format: `[--volumes N] [--nearest
     /// N|all]`. Fails if it takes more than 200 MB.
     Plan,
@@ -61,6 +63,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         Bench::Decide => {
             let mut command = released("bindery-bench")?;
             command.arg("decide").arg("--engine").arg(components::build()?);
+            return process::run(command.args(&arguments.arguments));
+        }
+        Bench::Journal => {
+            let mut command = released("bindery-bench")?;
+            command.arg("journal").arg("--engine").arg(components::build()?);
+            command.arg("--bindery").arg(released("bindery")?.get_program());
             return process::run(command.args(&arguments.arguments));
         }
         Bench::Plan => {

@@ -1,8 +1,9 @@
-//! Benchmarks without a cluster: one decision, policies, and a plan.
+//! Benchmarks without a cluster: one decision, the journal, policies, and a plan.
 //!
 //! `cargo xtask bench` builds and runs this; `docs/benchmarks.md` has the figures.
 
 mod decide;
+mod journal;
 mod measure;
 mod plan;
 mod policy;
@@ -16,6 +17,7 @@ use clap::Parser;
 #[derive(Parser)]
 enum Arguments {
     Decide(decide::Arguments),
+    Journal(journal::Arguments),
     Plan(plan::Arguments),
     Policy(policy::Arguments),
 }
@@ -23,6 +25,7 @@ enum Arguments {
 fn main() -> Result<()> {
     match Arguments::parse() {
         Arguments::Decide(arguments) => decide::run(&arguments),
+        Arguments::Journal(arguments) => journal::run(&arguments),
         Arguments::Plan(arguments) => plan::run(&arguments),
         Arguments::Policy(arguments) => policy::run(&arguments),
     }
