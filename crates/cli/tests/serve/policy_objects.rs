@@ -81,37 +81,6 @@ async fn nothing_is_decided_before_the_kinds_are_listed() {
 }
 
 #[tokio::test]
-async fn objects_over_the_limit_hold_what_they_match_until_others_go() {
-    let (cluster, policies, mut replica) = cluster_with_kinds().await;
-    let spec = |namespace: &str| {
-        let labels = json!({"kubernetes.io/metadata.name": namespace});
-        let settings = json!({"times": 1_000});
-        json!({"module": "builtin:at-most-n-times", "settings": settings,
-               "match": {"namespaceSelector": {"matchLabels": labels}}})
-    };
-    // Of objects that were created in one second, the first by name are loaded.
-    for number in 0..256 {
-        policies.apply("MatchPolicy", &format!("p{number:03}"), spec("elsewhere")).await;
-    }
-    for name in ["q", "r"] {
-        policies.apply("MatchPolicy", name, spec("default")).await;
-        policies.until_ready("MatchPolicy", name, "TooMany").await;
-    }
-    cluster.create_available_volume("v", "10Gi").await;
-    cluster.create_claim("c", "1Gi").await;
-    let is_held = |event: &Event| event.message.as_ref().is_some_and(|message| message.contains("policy q"));
-    cluster.until_event(|event| is_event("c", "FailedBinding")(event) && is_held(event)).await;
-    let metrics = replica.get("/metrics").await;
-    let series = metrics.lines().filter(|line| line.starts_with("bindery_policy_object_ready{"));
-    assert_eq!(series.count(), 257, "{metrics}");
-    for name in ["p000", "p001"] {
-        policies.of("MatchPolicy").delete(name, &DeleteParams::default()).await.unwrap();
-    }
-    cluster.until_claim("c", is_bound).await;
-    replica.terminate().await;
-}
-
-#[tokio::test]
 async fn a_change_takes_effect_and_a_bad_one_leaves_the_last_good_one() {
     let (cluster, policies, mut replica) = cluster_with_kinds().await;
     let twice = |times: Value| json!({"module": "builtin:at-most-n-times", "settings": {"times": times}});
@@ -371,7 +340,13 @@ async fn a_policy_over_the_limit_holds_its_claims_until_there_is_room() {
         policies.apply("MatchPolicy", &format!("s{number}"), skipped.clone()).await;
     }
     let last = json!({"module": "builtin:at-most-n-times", "settings": {"times": 9}});
-    policies.apply("MatchPolicy", "z", last).await;
+    for name in ["y", "z"] {
+        policies.apply("MatchPolicy", name, last.clone()).await;
+        policies.until_ready("MatchPolicy", name, "TooMany").await;
+    }
+    let metrics = replica.get("/metrics").await;
+    let series = metrics.lines().filter(|line| line.starts_with("bindery_policy_object_ready{"));
+    assert_eq!(series.count(), 256 + 1, "{metrics}");
     let status = policies.until_ready("MatchPolicy", "z", "TooMany").await;
     let message = condition(&status, "Ready")["message"].as_str().unwrap();
     assert!(message.starts_with("spec.mode: more than 256 objects "), "{message}");
@@ -380,7 +355,9 @@ async fn a_policy_over_the_limit_holds_its_claims_until_there_is_room() {
     cluster.create_claim("c", "1Gi").await;
     cluster.until_event(is_event("c", "PolicyFailed")).await;
     assert!(!is_bound(&cluster.claims.get("c").await.unwrap()));
-    policies.of("MatchPolicy").delete("s0", &DeleteParams::default()).await.unwrap();
+    for name in ["s0", "s1"] {
+        policies.of("MatchPolicy").delete(name, &DeleteParams::default()).await.unwrap();
+    }
     policies.until_ready("MatchPolicy", "z", "Loaded").await;
     cluster.until_claim("c", is_bound_to("v")).await;
     replica.terminate().await;
