@@ -363,8 +363,8 @@ impl Redecided {
 }
 
 impl Answers {
-    /// Counts the answers of a record about an object; returns the lines to print. `counts_alike` says whether
-    /// its fuel was counted as this program counts.
+    /// Counts the answers of a record about an object; returns the lines to print. `counts_alike` says
+    /// whether its fuel was counted as this program counts.
     fn add(&mut self, record: usize, object: &str, asked: AskedAgain, counts_alike: bool) -> String {
         let AskedAgain { same, mut differences, fuel_same, fuel_differences, .. } = asked;
         let mut text = String::new();

@@ -1,8 +1,8 @@
 //! What policies have said, as far as a decision rests on it, for the journal.
 //!
 //! Evidence holds everything that was shown, so each answer can be asked for again with the policy's module
-//! alone. It is bounded: a decision that rests on more volumes says how many were left out. What policies were
-//! called for ([`PolicyCall`]) stands beside it.
+//! alone. It is bounded: a decision that rests on more volumes says how many were left out. The calls of
+//! policies ([`PolicyCall`]) stand beside it.
 
 use std::sync::Arc;
 
@@ -41,8 +41,8 @@ pub struct PolicyEvidence {
     pub reclaimers: Vec<ReclaimerEvidence>,
     /// The policies that apply and were not asked.
     pub skipped: Vec<Skipped>,
-    /// The fuel of each call: of those that narrowed, although another decision may have made the call, and of
-    /// those that this decision has made. None of native policies, and of versions that did not record fuel.
+    /// The fuel of each call: of those that narrowed, although another decision may have made the call, and
+    /// of those that this decision has made. None of native policies, and none from earlier versions.
     pub calls: Vec<PolicyCall>,
 }
 
