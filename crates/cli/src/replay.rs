@@ -20,13 +20,14 @@ use serde::Serialize;
 use self::change::change;
 use self::modules::Modules;
 use crate::engine::EngineArguments;
+use crate::journal::subject::decided;
 use crate::output::{self, Format};
 use crate::policies::{PolicyArguments, Purpose};
 
 /// Decide the records of a journal again, and list the records that the engine decides differently.
 ///
 /// A record is a decision; other entries of the journal are left out. The same engine must also use the same
-/// fuel, where fuel was counted the same way.
+/// fuel, where fuel was counted the same way, and so must each call of the same policy.
 ///
 /// No policy is needed: a record has the answers of the policies that the decision rests on. With `--policy`
 /// the policies are asked again too, with what they were shown then, and each answer that is another one is
@@ -124,6 +125,8 @@ struct Answers {
     different: usize,
     not_asked: usize,
     not_recorded: usize,
+    /// Calls whose fuel was compared.
+    fuel_compared: usize,
     /// Records whose policies were shown something that is redacted, and are not asked again.
     redacted: usize,
     /// How the loaded policies are others than the recorded ones.
@@ -131,10 +134,12 @@ struct Answers {
     differences: Vec<Answered>,
 }
 
-/// A policy answers otherwise.
+/// A policy answers otherwise, or uses other fuel.
 #[derive(Serialize)]
 struct Answered {
     record: usize,
+    /// The object that was decided.
+    object: String,
     #[serde(flatten)]
     difference: PolicyDifference,
 }
@@ -241,7 +246,10 @@ impl Report {
             *self.policies.entry(policies.chain.clone()).or_default() += 1;
             match &mut self.asked_again {
                 Some(answers) if record.redacted.policies => answers.redacted += 1,
-                Some(answers) => text += &answers.add(self.records, deciders.ask(policies)),
+                Some(answers) => {
+                    let object = decided(&record.evidence).to_string();
+                    text += &answers.add(self.records, &object, deciders.ask(policies), counts_alike);
+                }
                 None => {}
             }
         }
@@ -270,12 +278,16 @@ impl Report {
         for (digest, records) in &self.policies {
             _ = writeln!(text, "{records} records rest on the policies {digest}");
         }
-        if let Some(Answers { same, different, not_asked, not_recorded, redacted, .. }) = &self.asked_again {
+        if let Some(answers) = &self.asked_again {
+            let Answers { same, different, not_asked, not_recorded, fuel_compared, redacted, .. } = answers;
             _ = writeln!(
                 text,
                 "answers of policies: {same} the same, {different} different, {not_asked} not asked for \
                  again, {not_recorded} not recorded"
             );
+            if *fuel_compared > 0 {
+                _ = writeln!(text, "the fuel of {fuel_compared} calls of policies was compared");
+            }
             if *redacted > 0 {
                 _ = writeln!(
                     text,
@@ -351,8 +363,10 @@ impl Redecided {
 }
 
 impl Answers {
-    /// Counts the answers of a record; returns the lines to print.
-    fn add(&mut self, record: usize, asked: AskedAgain) -> String {
+    /// Counts the answers of a record about an object; returns the lines to print. `counts_alike` says
+    /// whether its fuel was counted as this program counts.
+    fn add(&mut self, record: usize, object: &str, asked: AskedAgain, counts_alike: bool) -> String {
+        let AskedAgain { same, mut differences, fuel_same, fuel_differences, .. } = asked;
         let mut text = String::new();
         for note in asked.notes {
             if !self.notes.contains(&note) {
@@ -361,15 +375,22 @@ impl Answers {
                 self.notes.insert(note);
             }
         }
-        self.same += asked.same;
+        if counts_alike {
+            self.fuel_compared += fuel_same + fuel_differences.len();
+            differences.extend(fuel_differences);
+        }
+        self.same += same;
         self.not_asked += asked.not_asked;
         self.not_recorded += asked.not_recorded;
-        self.different += asked.differences.len();
-        for difference in asked.differences {
+        self.different += differences.len();
+        for difference in differences {
             let PolicyDifference { policy, volume, then, now } = &difference;
             let about = volume.as_ref().map_or_else(String::new, |volume| format!(", volume {volume}"));
-            _ = writeln!(text, "record {record}: policy {policy}{about}\n  then {then}\n  now  {now}");
-            self.differences.push(Answered { record, difference });
+            _ = writeln!(
+                text,
+                "record {record}, {object}: policy {policy}{about}\n  then {then}\n  now  {now}"
+            );
+            self.differences.push(Answered { record, object: object.to_owned(), difference });
         }
         text
     }

@@ -22,8 +22,8 @@ use parking_lot::RwLock;
 
 pub use self::policies::Policies;
 pub(crate) use self::policies::{ActivePolicies, note};
-pub(crate) use self::views::{BinderEnvironment, Proofs};
-use self::views::{GuardView, LiveObjects};
+use self::views::LiveObjects;
+pub(crate) use self::views::{BinderEnvironment, GuardView, Objects, Proofs};
 use crate::freshness::Freshness;
 use crate::intake::Intake;
 use crate::operations::OperationMap;
@@ -32,7 +32,7 @@ use crate::{Configuration, Metrics, Port, Purpose, SyncError};
 /// Most live reads of one decision; the default engine makes at most three.
 const LIVE_READS_MAX: u64 = 8;
 /// Most objects that the guard has read for one decision; a decision names few.
-const PROOFS_MAX: usize = 8;
+pub(crate) const PROOFS_MAX: usize = 8;
 
 /// The engine and the guard, over the store and live reads.
 pub(crate) struct Decider<P: Port> {
@@ -221,9 +221,14 @@ impl<P: Port> Decider<P> {
         guard::check(&Case { request, exchanges, decision, view: &view })
     }
 
-    fn view<'a>(&'a self, now: Timestamp, policies: &'a Policies, proofs: &'a Proofs) -> GuardView<'a> {
+    fn view<'a>(
+        &'a self,
+        now: Timestamp,
+        policies: &'a Policies,
+        proofs: &'a Proofs,
+    ) -> GuardView<'a, Store> {
         let offer_again = self.configuration.offer_again;
-        GuardView { store: &self.store, policies, proofs, offer_again, now }
+        GuardView { objects: &*self.store, policies, proofs, offer_again, now }
     }
 
     /// Has the guard check a decision, with the live reads and the verdicts of policies that it wants.

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bindery_core::Text;
+use bindery_policy::Scored;
 
 /// Most volumes with the label of one claim.
 const LABELS_MAX: usize = 32;
@@ -15,6 +16,12 @@ pub(crate) struct Candidate {
     /// Volumes with equal ones can be reached from the same nodes.
     pub(crate) topology: Option<u64>,
     pub(crate) score: u32,
+}
+
+impl Candidate {
+    pub(crate) fn of((volume, score): &Scored) -> Self {
+        Self { volume: volume.name.clone(), topology: volume.topology, score: *score }
+    }
 }
 
 /// The volumes of each claim of a pod that get its label, from its candidates in upstream's order.

@@ -2,11 +2,13 @@
 //!
 //! A shadow decides the request of a decision again, on a thread of its own, after that one was made and
 //! secured. It is told what the decision was told; free volumes are those of that moment
-//! ([`bindery_store::AsOf`]). What it decides is compared and dropped. So nothing that a shadow does reaches
-//! the cluster, and nothing waits for it.
+//! ([`bindery_store::AsOf`]). What it decides is checked by the guard, compared and dropped. So nothing that
+//! a shadow does reaches the cluster, and nothing waits for it.
 
 mod compare;
 mod decide;
+mod guard;
+mod labels;
 mod released;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,6 +25,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 pub(crate) use self::decide::ShadowDecider;
+pub(crate) use self::labels::Offered;
 use crate::DifferenceRecord;
 use crate::decider::{EngineRun, Policies};
 
@@ -70,9 +73,20 @@ impl Shadow {
         match (&self.part, &request.subject) {
             (ShadowPart::Match(_), Subject::SyncClaim(claim)) => !claim.annotations.bind_completed,
             (ShadowPart::Reclaim(_), Subject::SyncVolume(_)) => exchanges.iter().any(is_reclaim),
-            (ShadowPart::Engine(_), Subject::SyncClaim(_) | Subject::SyncVolume(_)) => true,
+            (
+                ShadowPart::Engine(_),
+                Subject::SyncClaim(_)
+                | Subject::SyncVolume(_)
+                | Subject::SyncClaimOperation(_)
+                | Subject::SyncVolumeOperation(_),
+            ) => true,
             _ => false,
         }
+    }
+
+    /// Whether it may choose other volumes for the scheduler: the engine does not choose them.
+    pub(crate) fn looks_at_labels(&self) -> bool {
+        matches!(self.part, ShadowPart::Match(_))
     }
 }
 
@@ -84,17 +98,25 @@ pub(crate) struct Shadowing {
     pub(crate) rounds: Mutex<Rounds>,
 }
 
-/// A decision that shadows are to make again.
+/// What shadows are to make again.
 pub(crate) struct Made {
-    engine: Arc<dyn Engine>,
-    policies: Arc<Policies>,
-    request: Request,
-    exchanges: Vec<Exchange>,
-    decision: Decision,
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) policies: Arc<Policies>,
+    pub(crate) request: Request,
+    pub(crate) exchanges: Vec<Exchange>,
+    pub(crate) active: Active,
     /// The store that the engine saw.
-    at: Revision,
-    counted: Vec<Counted>,
-    rejections: Option<Rejections>,
+    pub(crate) at: Revision,
+    pub(crate) counted: Vec<Counted>,
+    pub(crate) rejections: Option<Rejections>,
+}
+
+/// What was made.
+pub(crate) enum Active {
+    /// A decision.
+    Decided(Decision),
+    /// A choice of volumes for the scheduler.
+    Offered(Offered),
 }
 
 /// The queue of the shadows, and the thread that decides.
@@ -126,33 +148,43 @@ impl Shadows {
         }
     }
 
-    /// Has the shadows make a decision again. It costs nothing where none may decide otherwise.
-    pub(crate) fn offer(
+    /// Has the shadows make a decision again.
+    pub(crate) fn offer_decision(
         &self,
         engine: &Arc<dyn Engine>,
         request: &Request,
         run: &EngineRun,
         made: &Decision,
     ) {
-        let shadows = &run.policies.shadows;
-        if !shadows.iter().any(|shadowing| shadowing.shadow.looks_at(request, &run.exchanges)) {
+        let concerns = |shadow: &Shadow| shadow.looks_at(request, &run.exchanges);
+        self.offer(&run.policies, concerns, || Made {
+            engine: Arc::clone(engine),
+            policies: Arc::clone(&run.policies),
+            request: request.clone(),
+            exchanges: run.exchanges.clone(),
+            active: Active::Decided(made.clone()),
+            at: run.at,
+            counted: run.rests.counted.clone(),
+            rejections: run.rejections.clone(),
+        });
+    }
+
+    /// Has the shadows that it concerns make something again. It costs nothing where there is none.
+    pub(crate) fn offer(
+        &self,
+        policies: &Policies,
+        concerns: impl Fn(&Shadow) -> bool,
+        made: impl FnOnce() -> Made,
+    ) {
+        let shadows = policies.shadows().filter(|shadow| concerns(shadow));
+        let mut shadows = shadows.peekable();
+        if shadows.peek().is_none() {
             return;
         }
         match self.queue.try_reserve() {
-            Ok(place) => place.send(Made {
-                engine: Arc::clone(engine),
-                policies: Arc::clone(&run.policies),
-                request: request.clone(),
-                exchanges: run.exchanges.clone(),
-                decision: made.clone(),
-                at: run.at,
-                counted: run.rests.counted.clone(),
-                rejections: run.rejections.clone(),
-            }),
+            Ok(place) => place.send(made()),
             Err(TrySendError::Full(()) | TrySendError::Closed(())) => {
-                let concerned =
-                    shadows.iter().filter(|shadowing| shadowing.shadow.looks_at(request, &run.exchanges));
-                concerned.for_each(|shadowing| shadowing.shadow.metrics.count_dropped());
+                shadows.for_each(|shadow| shadow.metrics.count_dropped());
             }
         }
     }
@@ -164,6 +196,13 @@ impl Made {
         match &shadow.part {
             ShadowPart::Engine(engine) => engine,
             ShadowPart::Match(_) | ShadowPart::Reclaim(_) => &self.engine,
+        }
+    }
+
+    fn concerns(&self, shadow: &Shadow) -> bool {
+        match &self.active {
+            Active::Decided(_) => shadow.looks_at(&self.request, &self.exchanges),
+            Active::Offered(_) => shadow.looks_at_labels(),
         }
     }
 }
@@ -181,7 +220,7 @@ impl<T> ShadowDecider<T> {
     fn compare(&self, made: &Made) {
         for shadowing in &made.policies.shadows {
             let Shadow { name, metrics, .. } = &shadowing.shadow;
-            if !shadowing.shadow.looks_at(&made.request, &made.exchanges) {
+            if !made.concerns(&shadowing.shadow) {
                 continue;
             }
             let decided = catch_unwind(AssertUnwindSafe(|| self.decide(made, shadowing)));

@@ -1,7 +1,7 @@
 //! What a journal has: decisions, writes, swaps and gaps.
 
 use bindery_core::Evidence;
-use bindery_policy::PolicyEvidence;
+use bindery_policy::{MatcherEvidence, PolicyEvidence, ReclaimerEvidence, Skipped, Unscored};
 use serde::{Deserialize, Serialize};
 
 use crate::{ChainDigest, Redaction};
@@ -14,11 +14,26 @@ const RECORD_HEAD: usize = 1 + 4;
 /// The numbers of the kinds of records. A kind never changes: a record with other fields is a new kind.
 mod kind {
     pub(super) const END: u8 = 0;
-    pub(super) const DECISION: u8 = 1;
+    /// A decision without the calls of its policies, as format 2 had it first.
+    pub(super) const DECISION_WITHOUT_CALLS: u8 = 1;
     pub(super) const WRITE: u8 = 2;
     pub(super) const SWAP: u8 = 3;
     pub(super) const GAP: u8 = 4;
     pub(super) const DIFFERENCE: u8 = 5;
+    pub(super) const DECISION: u8 = 6;
+}
+
+/// A record without the calls of its policies.
+type RecordWithoutCalls =
+    (Evidence, Verdict, Option<String>, Option<PoliciesWithoutCalls>, Option<u64>, Redacted);
+/// What policies have said, without their calls.
+type PoliciesWithoutCalls =
+    (String, Vec<MatcherEvidence>, usize, Option<Unscored>, Vec<ReclaimerEvidence>, Vec<Skipped>);
+
+fn with_no_calls(without: PoliciesWithoutCalls) -> PolicyEvidence {
+    let (chain, matchers, volumes_left_out, unscored, reclaimers, skipped) = without;
+    let calls = Vec::new();
+    PolicyEvidence { chain, matchers, volumes_left_out, unscored, reclaimers, skipped, calls }
 }
 
 /// One entry of a journal.
@@ -209,11 +224,17 @@ impl Record {
     /// Decodes a record of format 1, whose policies follow its other fields, where there are any.
     pub(crate) fn from_format_1(bytes: &[u8]) -> postcard::Result<Self> {
         let ((evidence, refused), rest): ((Evidence, Option<String>), _) = postcard::take_from_bytes(bytes)?;
-        let policies: Option<PolicyEvidence> =
-            if rest.is_empty() { None } else { Some(postcard::from_bytes(rest)?) };
+        let policies = if rest.is_empty() { None } else { Some(with_no_calls(postcard::from_bytes(rest)?)) };
         let guard = refused.map_or(Verdict::Passed, Verdict::Refused);
         let chain = policies.as_ref().map(|policies| policies.chain.clone());
         Ok(Self { evidence, guard, chain, policies, fuel: None, redacted: Redacted::default() })
+    }
+
+    fn without_calls(bytes: &[u8]) -> postcard::Result<Self> {
+        let (evidence, guard, chain, policies, fuel, redacted): RecordWithoutCalls =
+            postcard::from_bytes(bytes)?;
+        let policies = policies.map(with_no_calls);
+        Ok(Self { evidence, guard, chain, policies, fuel, redacted })
     }
 }
 
@@ -258,6 +279,7 @@ impl Entry {
         let what = match head[0] {
             kind::END => What::End,
             kind::DECISION => What::Decision(postcard::from_bytes(body)?),
+            kind::DECISION_WITHOUT_CALLS => What::Decision(Box::new(Record::without_calls(body)?)),
             kind::WRITE => What::Write(postcard::from_bytes(body)?),
             kind::SWAP => What::Swap(postcard::from_bytes(body)?),
             kind::GAP => What::Gap(postcard::from_bytes(body)?),

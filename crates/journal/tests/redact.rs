@@ -17,7 +17,8 @@ use bindery_journal::{
     Entry, Files, Record, Redacted, Redaction, Redactor, Replayed, Sink as _, Verdict, What, Wrote, replay,
 };
 use bindery_policy::{
-    AskedPolicy, Candidates, ClaimView, Judged, MatcherEvidence, Narrowing, ReclaimerEvidence, Released, Wish,
+    AskedPolicy, Candidates, ClaimView, Judged, MatcherEvidence, Narrowing, PolicyCall, PolicyFunction,
+    ReclaimerEvidence, Released, Wish,
 };
 
 use self::support::{folder_writer, record, rotation, volume, with_policies};
@@ -212,6 +213,9 @@ fn of_words(subject: Subject) -> Record {
     let open = policies.matchers.last_mut().unwrap();
     (open.claim.facts, open.narrowing.requirements) = Default::default();
     policies.reclaimers.push(reclaimer());
+    let call = |policy: &str, function| PolicyCall { policy: policy.into(), function, fuel: 7 };
+    policies.calls =
+        vec![call("p", PolicyFunction::Judge(matcher().rows)), call("open", PolicyFunction::Narrow)];
     record
 }
 
@@ -289,6 +293,8 @@ fn equal_values_have_equal_digests_under_one_key() {
     assert_eq!(facts[0].as_ref(), Some(&claim.key.namespace));
     assert_eq!(facts[1].as_ref(), claim.facts.get(&ClaimFact::Label("team".into())));
     assert_eq!(facts[2].as_deref(), Some("data"));
+    // Calls have what a policy was shown.
+    assert_eq!(policies.calls.iter().map(|call| &*call.policy).collect::<Vec<_>>(), ["open"]);
     let other = Redactor::new(b"another", redactor(true).redaction().clone());
     assert_ne!(other.redaction().key, redactor(true).redaction().key);
 }

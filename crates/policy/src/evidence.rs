@@ -1,18 +1,23 @@
 //! What policies have said, as far as a decision rests on it, for the journal.
 //!
 //! Evidence holds everything that was shown, so each answer can be asked for again with the policy's module
-//! alone. It is bounded: a decision that rests on more volumes says how many were left out.
+//! alone. It is bounded: a decision that rests on more volumes says how many were left out. The calls of
+//! policies ([`PolicyCall`]) stand beside it.
 
 use std::sync::Arc;
 
 use bindery_core::{Cell, ClaimFact, Spread, Text, Volume, VolumeFact, VolumeRow};
 use serde::{Deserialize, Serialize};
 
+use crate::calls::JudgedCalls;
 use crate::chain::{Applied, Asked, Rejection};
 use crate::kept::{Context, Verdict};
 use crate::row::Shown;
 use crate::view::candidates;
-use crate::{Candidates, Chain, ClaimView, Judged, Metadata, Narrowing, Policy, Released, Unscored};
+use crate::{
+    Candidates, Chain, ClaimView, Judged, Metadata, Narrowing, Policy, PolicyCall, PolicyFunction, Released,
+    Unscored,
+};
 
 /// The most volumes whose verdicts are written down for one decision: as many as are scored by default.
 const VOLUMES_MAX: usize = 4_096;
@@ -36,6 +41,9 @@ pub struct PolicyEvidence {
     pub reclaimers: Vec<ReclaimerEvidence>,
     /// The policies that apply and were not asked.
     pub skipped: Vec<Skipped>,
+    /// The fuel of each call: of those that narrowed, although another decision may have made the call, and
+    /// of those that this decision has made. None of native policies, and none from earlier versions.
+    pub calls: Vec<PolicyCall>,
 }
 
 /// A policy as it was asked.
@@ -103,11 +111,22 @@ pub struct Basis {
     /// The volumes that were judged: the first ones, or all.
     volumes: Vec<Arc<Volume>>,
     /// Number of all of them.
-    judged: usize,
+    count: usize,
+    /// The calls that have judged rows.
+    pub(crate) judged: JudgedCalls,
     pub(crate) unscored: Option<Unscored>,
-    /// The place of a reclaimer, the name of the volume, what was shown, and the answer.
-    pub(crate) reclaimed: Vec<(usize, Text, Released, Judged)>,
+    pub(crate) reclaimed: Vec<ReclaimerTold>,
     pub(crate) skipped: Vec<Skipped>,
+}
+
+/// What a reclaimer has said about a volume.
+pub(crate) struct ReclaimerTold {
+    /// The place of its rule among the reclaimers.
+    pub(crate) place: usize,
+    pub(crate) volume: Text,
+    pub(crate) shown: Released,
+    pub(crate) judged: Judged,
+    pub(crate) fuel: Option<u64>,
 }
 
 /// What a matcher has said.
@@ -142,7 +161,7 @@ impl Basis {
         first: impl Iterator<Item = &'a Arc<Volume>>,
         rejects: impl Iterator<Item = &'a Rejects>,
     ) -> Self {
-        let (skipped, mut judged, mut volumes) = (applied.skipped.clone(), 0, Vec::new());
+        let (skipped, mut count, mut volumes) = (applied.skipped.clone(), 0, Vec::new());
         // Where no policy judges, the narrowings say everything.
         if applied.asked.iter().any(Asked::judges) {
             let mut add = |volume: &Arc<Volume>| {
@@ -151,11 +170,11 @@ impl Basis {
                 }
             };
             for volume in first {
-                judged += 1;
+                count += 1;
                 add(volume);
             }
             for rejects in rejects {
-                judged += rejects.count;
+                count += rejects.count;
                 rejects.volumes.iter().for_each(&mut add);
             }
         }
@@ -164,7 +183,7 @@ impl Basis {
             Told { place: asked.place, context, shown }
         };
         let matchers = applied.asked.iter().map(told).collect();
-        Self { matchers, volumes, judged, skipped, ..Self::default() }
+        Self { matchers, volumes, count, skipped, ..Self::default() }
     }
 
     /// Whether no policy applies.
@@ -196,22 +215,47 @@ impl Basis {
             }
             written += 1;
         }
-        let reclaimers = self.reclaimed.iter().filter_map(|(place, volume, shown, judged)| {
-            let rule = chain.reclaimers().get(*place)?;
-            let reclaimer = rule.reclaimer.as_ref().ok()?;
-            let (metadata, digest) = (reclaimer.metadata(), reclaimer.digest());
-            let policy = AskedPolicy::new(&rule.name, &rule.settings, metadata, digest);
-            let (volume, shown) = (volume.clone(), shown.clone());
-            Some(ReclaimerEvidence { policy, volume, shown, judged: *judged })
-        });
+        let reclaimers = self.reclaimed.iter().filter_map(|told| told.evidence(chain));
         PolicyEvidence {
             chain: chain.digest().to_owned(),
             matchers: judged.into_iter().map(JudgedRows::into_evidence).collect(),
-            volumes_left_out: self.judged - written,
+            volumes_left_out: self.count - written,
             unscored: self.unscored.clone(),
             reclaimers: reclaimers.collect(),
             skipped: self.skipped.clone(),
+            calls: self.calls(chain, bytes),
         }
+    }
+
+    /// The calls with their fuel. `bytes` has about how many bytes are written already.
+    fn calls(&self, chain: &Chain, mut bytes: usize) -> Vec<PolicyCall> {
+        let mut calls = Vec::new();
+        for Told { place, context, .. } in &self.matchers {
+            let Some(policy) = chain.policies().get(*place) else { continue };
+            let call = |function, fuel| PolicyCall { policy: policy.name.clone(), function, fuel };
+            calls.extend(context.narrowing_fuel().map(|fuel| call(PolicyFunction::Narrow, fuel)));
+            for (rows, fuel, added) in self.judged.of(*place, context) {
+                bytes += added;
+                if bytes <= BYTES_MAX {
+                    calls.push(call(PolicyFunction::Judge(rows.clone()), fuel));
+                }
+            }
+        }
+        calls.extend(self.reclaimed.iter().filter_map(|told| {
+            let policy = chain.reclaimers().get(told.place)?.name.clone();
+            Some(PolicyCall { policy, function: PolicyFunction::Reclaim, fuel: told.fuel? })
+        }));
+        calls
+    }
+}
+
+impl ReclaimerTold {
+    fn evidence(&self, chain: &Chain) -> Option<ReclaimerEvidence> {
+        let rule = chain.reclaimers().get(self.place)?;
+        let reclaimer = rule.reclaimer.as_ref().ok()?;
+        let policy = AskedPolicy::new(&rule.name, &rule.settings, reclaimer.metadata(), reclaimer.digest());
+        let (volume, shown) = (self.volume.clone(), self.shown.clone());
+        Some(ReclaimerEvidence { policy, volume, shown, judged: self.judged })
     }
 }
 

@@ -151,13 +151,14 @@ impl<'a> Filtered<'a> {
     }
 
     /// What the policies have said, as far as the answers rest on it.
-    pub fn basis(&self) -> Basis {
+    pub fn basis(&mut self) -> Basis {
         let rows = self.lists.values().flat_map(|list| &list.rows);
         let allowed = rows.filter(|row| row.slot != Slot::Withheld).map(|row| &row.volume);
         let allowed = allowed.filter(|volume| !self.named.contains_key(&volume.name));
         let first = self.named.values().chain(allowed);
         let mut basis = Basis::of_claim(&self.applied, first, self.scans.values().map(|scan| &scan.rejects));
         basis.unscored = self.unscored.clone();
+        basis.judged = std::mem::take(&mut self.rounds.judged);
         basis
     }
 

@@ -61,7 +61,8 @@ struct ContextKey {
 /// What a policy has answered about claims that it sees alike.
 pub(crate) struct Context {
     pub(crate) view: ClaimView,
-    narrowing: OnceLock<Narrowing>,
+    /// With the units of fuel that the call used.
+    narrowing: OnceLock<(Narrowing, Option<u64>)>,
     verdicts: Mutex<Verdicts>,
 }
 
@@ -160,12 +161,17 @@ impl ContextKey {
 impl Context {
     /// The narrowing, where the policy has been asked.
     pub(crate) fn narrowing(&self) -> Option<&Narrowing> {
-        self.narrowing.get()
+        self.narrowing.get().map(|(narrowing, _)| narrowing)
     }
 
-    pub(crate) fn keep_narrowing(&self, narrowing: Narrowing) {
+    /// The fuel of the call that narrowed, whichever decision made it; `None` where none is counted.
+    pub(crate) fn narrowing_fuel(&self) -> Option<u64> {
+        self.narrowing.get().and_then(|(_, fuel)| *fuel)
+    }
+
+    pub(crate) fn keep_narrowing(&self, narrowing: Narrowing, fuel: Option<u64>) {
         // Another decision may have kept the same answer meanwhile.
-        _ = self.narrowing.set(narrowing);
+        _ = self.narrowing.set((narrowing, fuel));
     }
 
     /// The verdicts. While they are locked, no other decision keeps or reads verdicts about claims like this.

@@ -8,6 +8,7 @@
 //! A reclaimer is asked about a volume whose claim is gone ([`Reclaimer`]). What it reads of the claim is
 //! noted on the volume while the claim is bound ([`FormerClaim`]).
 
+mod calls;
 mod chain;
 mod digest;
 mod document;
@@ -34,6 +35,7 @@ mod spread;
 mod status;
 mod view;
 
+pub use calls::{PolicyCall, PolicyFunction};
 pub use chain::{Chain, OnFailure, Otherwise, Policy, Surroundings, Waits};
 pub use document::{
     API_VERSION, ENGINE, EffectMode, EngineDocument, EngineSpec, MATCH_POLICY, MatchClaims, MatchPolicy,
@@ -44,7 +46,7 @@ pub use filtered::{AllowedVolumes, Filtered, Scored, allowed};
 pub use former_claim::FormerClaim;
 pub use kept::{Kept, Verdict};
 pub use matcher::{
-    Bound, Candidates, ClaimView, Matcher, Narrowing, PolicyFault, Requirement, SCORE_MAX, Verdicts,
+    Bound, Candidates, ClaimView, Fueled, Matcher, Narrowing, PolicyFault, Requirement, SCORE_MAX, Verdicts,
 };
 pub use matches::Matches;
 pub use metadata::{Metadata, Reason, is_name};

@@ -227,6 +227,10 @@ impl PolicyFault {
     }
 }
 
+/// The answer to a call of a policy, with the units of fuel that the call used. Each call begins in an equal
+/// instance, so one that is shown the same uses the same fuel under one fuel schedule.
+pub type Fueled<T> = (Result<T, PolicyFault>, Option<u64>);
+
 /// A matcher: rejects and scores volumes that could be newly given to a claim. The host runs one in a
 /// component; tests have native ones.
 pub trait Matcher: Send + Sync {
@@ -255,6 +259,11 @@ pub trait Matcher: Send + Sync {
     /// The matcher failed.
     fn narrow(&self, settings: &str, claim: &ClaimView) -> Result<Narrowing, PolicyFault>;
 
+    /// As [`Matcher::narrow`], with the units of fuel that the call used; `None` where none are counted.
+    fn narrow_with_fuel(&self, settings: &str, claim: &ClaimView) -> Fueled<Narrowing> {
+        (self.narrow(settings, claim), None)
+    }
+
     /// Judges rows, each by itself: a verdict must not depend on the rows beside it.
     ///
     /// # Errors
@@ -266,4 +275,14 @@ pub trait Matcher: Send + Sync {
         claim: &ClaimView,
         candidates: &Candidates,
     ) -> Result<Verdicts, PolicyFault>;
+
+    /// As [`Matcher::judge`], with the units of fuel that the call used; `None` where none are counted.
+    fn judge_with_fuel(
+        &self,
+        settings: &str,
+        claim: &ClaimView,
+        candidates: &Candidates,
+    ) -> Fueled<Verdicts> {
+        (self.judge(settings, claim, candidates), None)
+    }
 }

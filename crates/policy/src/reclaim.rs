@@ -9,10 +9,13 @@ use bindery_core::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::evidence::ReclaimerTold;
 use crate::former_claim::FormerClaim;
 use crate::rounds::ReclaimWork;
 use crate::view::sentence;
-use crate::{Basis, Chain, ClaimView, Matches, Metadata, OnFailure, PolicyFault, PolicyMetrics, Rounds};
+use crate::{
+    Basis, Chain, ClaimView, Fueled, Matches, Metadata, OnFailure, PolicyFault, PolicyMetrics, Rounds,
+};
 
 /// A reclaimer: says what becomes of a volume whose claim is gone. The host runs one in a component; tests
 /// have native ones.
@@ -41,6 +44,11 @@ pub trait Reclaimer: Send + Sync {
     ///
     /// The reclaimer failed.
     fn judge(&self, settings: &str, shown: &Released) -> Result<Judged, PolicyFault>;
+
+    /// As [`Reclaimer::judge`], with the units of fuel that the call used; `None` where none are counted.
+    fn judge_with_fuel(&self, settings: &str, shown: &Released) -> Fueled<Judged> {
+        (self.judge(settings, shown), None)
+    }
 }
 
 /// A volume whose claim is gone, as a reclaimer sees it.
@@ -239,10 +247,11 @@ impl ReclaimRule {
                 let shown = shown(metadata, volume, last);
                 match rounds.reclaimed(place, &shown) {
                     None => return Err(rounds.stop_reclaim(ReclaimWork { place, shown })),
-                    Some(Err(fault)) => fault.to_string(),
-                    Some(Ok(judged)) => {
-                        let judged = *judged;
-                        let told = (place, volume.name.clone(), shown.clone(), judged);
+                    Some((Err(fault), _)) => fault.to_string(),
+                    Some((Ok(judged), fuel)) => {
+                        let (judged, fuel) = (*judged, *fuel);
+                        let (volume, shown_to) = (volume.name.clone(), shown.clone());
+                        let told = ReclaimerTold { place, volume, shown: shown_to, judged, fuel };
                         rounds.basis.reclaimed.push(told);
                         return Ok(Some((judged, shown, metadata)));
                     }

@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::evidence::AskedPolicy;
 use crate::kept::Verdict;
 use crate::{
-    Chain, Judged, Matcher, MatcherEvidence, Narrowing, Policy, PolicyEvidence, PolicyFault, ReclaimRule,
-    Reclaimer, ReclaimerEvidence, Wish,
+    Candidates, Chain, Judged, Matcher, MatcherEvidence, Narrowing, Policy, PolicyCall, PolicyEvidence,
+    PolicyFault, PolicyFunction, ReclaimRule, Reclaimer, ReclaimerEvidence, Wish,
 };
 
 /// What became of recorded answers that were asked for again.
@@ -19,6 +19,11 @@ pub struct AskedAgain {
     pub same: usize,
     /// The answers that are others.
     pub differences: Vec<PolicyDifference>,
+    /// Number of calls, with the recorded module and settings, that used the same fuel.
+    pub fuel_same: usize,
+    /// The calls, with the recorded module and settings, that used other fuel. They tell nothing where fuel
+    /// is counted otherwise than it was.
+    pub fuel_differences: Vec<PolicyDifference>,
     /// Number of answers that could not be asked for.
     pub not_asked: usize,
     /// Number of volumes whose verdicts are not recorded.
@@ -27,12 +32,12 @@ pub struct AskedAgain {
     pub notes: Vec<String>,
 }
 
-/// A policy answers otherwise than it did.
+/// A policy answers otherwise than it did, or uses other fuel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PolicyDifference {
     /// The policy.
     pub policy: Text,
-    /// The volume; `None` for what a volume must be.
+    /// The volume; `None` for what a volume must be, and for the fuel of a matcher.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume: Option<Text>,
     /// The recorded answer.
@@ -54,14 +59,14 @@ impl PolicyEvidence {
             let loaded = loaded.and_then(|Policy { name, settings, matcher, .. }| {
                 Some(Loaded { name, settings, module: &**matcher.as_ref().ok()? })
             });
-            asked.matcher(evidence, loaded);
+            asked.matcher(evidence, &self.calls, loaded);
         }
         for evidence in &self.reclaimers {
             let loaded = chain.reclaimers().iter().find(|rule| rule.name == evidence.policy.name);
             let loaded = loaded.and_then(|ReclaimRule { name, settings, reclaimer, .. }| {
                 Some(Loaded { name, settings, module: &**reclaimer.as_ref().ok()? })
             });
-            asked.reclaimer(evidence, loaded);
+            asked.reclaimer(evidence, &self.calls, loaded);
         }
         asked
     }
@@ -71,7 +76,7 @@ impl PolicyEvidence {
         let mut asked = AskedAgain::default();
         for evidence in self.matchers.iter().filter(|evidence| *evidence.policy.name == *name) {
             let AskedPolicy { name, settings, .. } = &evidence.policy;
-            asked.matcher(evidence, Some(Loaded { name, settings, module }));
+            asked.matcher(evidence, &self.calls, Some(Loaded { name, settings, module }));
         }
         asked
     }
@@ -81,7 +86,7 @@ impl PolicyEvidence {
         let mut asked = AskedAgain::default();
         for evidence in self.reclaimers.iter().filter(|evidence| *evidence.policy.name == *name) {
             let AskedPolicy { name, settings, .. } = &evidence.policy;
-            asked.reclaimer(evidence, Some(Loaded { name, settings, module }));
+            asked.reclaimer(evidence, &self.calls, Some(Loaded { name, settings, module }));
         }
         asked
     }
@@ -97,15 +102,22 @@ struct Loaded<'a, M: ?Sized> {
 impl AskedAgain {
     /// Counts other answers too.
     pub fn include(&mut self, other: Self) {
-        let Self { same, differences, not_asked, not_recorded, notes } = other;
+        let Self { same, differences, fuel_same, fuel_differences, not_asked, not_recorded, notes } = other;
         self.same += same;
         self.differences.extend(differences);
+        self.fuel_same += fuel_same;
+        self.fuel_differences.extend(fuel_differences);
         self.not_asked += not_asked;
         self.not_recorded += not_recorded;
         self.notes.extend(notes);
     }
 
-    fn matcher(&mut self, evidence: &MatcherEvidence, loaded: Option<Loaded<'_, dyn Matcher + '_>>) {
+    fn matcher(
+        &mut self,
+        evidence: &MatcherEvidence,
+        calls: &[PolicyCall],
+        loaded: Option<Loaded<'_, dyn Matcher + '_>>,
+    ) {
         let (then, answers) = (&evidence.policy, 1 + evidence.volumes.len());
         if !evidence.is_whole() {
             return self.not_whole(then);
@@ -118,7 +130,7 @@ impl AskedAgain {
         else {
             return;
         };
-        let narrowing = matcher.narrow(settings, &evidence.claim);
+        let (narrowing, fuel) = matcher.narrow_with_fuel(settings, &evidence.claim);
         let judges = narrowing.as_ref().is_ok_and(|narrowing| narrowing.judge);
         self.compare(
             then,
@@ -126,6 +138,17 @@ impl AskedAgain {
             then.narrowing(&evidence.narrowing),
             said(narrowing, |it| now.narrowing(&it)),
         );
+        for call in then.calls(calls).filter(|_| then.is_loaded_as(&now)) {
+            match &call.function {
+                PolicyFunction::Narrow => self.compare_fuel(call, None, fuel),
+                PolicyFunction::Judge(rows) if then.fits(rows, rows.whole.len()) => {
+                    let (_, fuel) = matcher.judge_with_fuel(settings, &evidence.claim, rows);
+                    self.compare_fuel(call, None, fuel);
+                }
+                PolicyFunction::Judge(_) => self.not_whole(then),
+                PolicyFunction::Reclaim => {}
+            }
+        }
         if evidence.volumes.is_empty() {
             return;
         }
@@ -143,7 +166,12 @@ impl AskedAgain {
         }
     }
 
-    fn reclaimer(&mut self, evidence: &ReclaimerEvidence, loaded: Option<Loaded<'_, dyn Reclaimer + '_>>) {
+    fn reclaimer(
+        &mut self,
+        evidence: &ReclaimerEvidence,
+        calls: &[PolicyCall],
+        loaded: Option<Loaded<'_, dyn Reclaimer + '_>>,
+    ) {
         let ReclaimerEvidence { policy: then, volume, shown, judged } = evidence;
         if !evidence.is_whole() {
             return self.not_whole(then);
@@ -152,7 +180,12 @@ impl AskedAgain {
             AskedPolicy::new(name, settings, module.metadata(), module.digest())
         });
         let (Some(loaded), Some(now)) = (loaded, self.comparable(then, now, 1)) else { return };
-        let answer = loaded.module.judge(loaded.settings, shown);
+        let (answer, fuel) = loaded.module.judge_with_fuel(loaded.settings, shown);
+        for call in then.calls(calls).filter(|_| then.is_loaded_as(&now)) {
+            if call.function == PolicyFunction::Reclaim {
+                self.compare_fuel(call, Some(volume), fuel);
+            }
+        }
         let answer = answer.and_then(|judged| judged.check(loaded.module.metadata()));
         self.compare(then, Some(volume), then.judged(*judged), said(answer, |judged| now.judged(judged)));
     }
@@ -210,20 +243,49 @@ impl AskedAgain {
             self.differences.push(PolicyDifference { policy, volume, then, now });
         }
     }
+
+    /// A module that counts no fuel now is not the recorded one, whatever its digest says.
+    fn compare_fuel(&mut self, call: &PolicyCall, volume: Option<&Text>, now: Option<u64>) {
+        if now == Some(call.fuel) {
+            self.fuel_same += 1;
+            return;
+        }
+        let (policy, volume, then) = (call.policy.clone(), volume.cloned(), call.fuel_in_words());
+        let now = now.map_or_else(|| "no fuel is counted".to_owned(), |now| call.in_words(now));
+        self.fuel_differences.push(PolicyDifference { policy, volume, then, now });
+    }
+}
+
+impl AskedPolicy {
+    /// Whether what is declared and so many rows fit together. A journal may come from anywhere.
+    fn fits(&self, rows: &Candidates, count: usize) -> bool {
+        let texts = rows.texts.len();
+        let has_rows =
+            |column: &Vec<u32>| column.len() == count && column.iter().all(|place| *place as usize <= texts);
+        [rows.whole.len(), rows.nanos.len()] == [count; 2]
+            && rows.columns.len() == self.columns.len()
+            && rows.columns.iter().all(has_rows)
+            && rows.spread.len() == self.spread.as_ref().map_or(0, |_| count)
+    }
+
+    /// Its calls.
+    fn calls<'a>(&'a self, calls: &'a [PolicyCall]) -> impl Iterator<Item = &'a PolicyCall> {
+        calls.iter().filter(|call| call.policy == self.name)
+    }
+
+    /// Whether module and settings are the same, so that each call uses the same fuel.
+    fn is_loaded_as(&self, now: &Self) -> bool {
+        (&self.module, &self.settings) == (&now.module, &now.settings)
+    }
 }
 
 impl MatcherEvidence {
-    /// Whether the rows, the verdicts and what is declared fit together. A journal may come from anywhere.
+    /// Whether the rows, the verdicts and what is declared fit together.
     fn is_whole(&self) -> bool {
         let Self { policy, claim, volumes, rows, verdicts, .. } = self;
-        let (count, texts) = (volumes.len(), rows.texts.len());
-        let has_rows =
-            |column: &Vec<u32>| column.len() == count && column.iter().all(|place| *place as usize <= texts);
-        [rows.whole.len(), rows.nanos.len(), verdicts.len()] == [count; 3]
+        policy.fits(rows, volumes.len())
+            && verdicts.len() == volumes.len()
             && claim.facts.len() == policy.claim_facts.len()
-            && rows.columns.len() == policy.columns.len()
-            && rows.columns.iter().all(has_rows)
-            && rows.spread.len() == policy.spread.as_ref().map_or(0, |_| count)
     }
 }
 

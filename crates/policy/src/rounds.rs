@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use bindery_core::{Request, Stop, Text, VolumeRow};
 use rustc_hash::FxBuildHasher;
 
+use crate::calls::JudgedCalls;
 use crate::chain::{Applied, Asked};
 use crate::kept::{Context, RowHash, RowKey};
 use crate::row::Shown;
-use crate::{Basis, Candidates, Chain, Judged, Kept, PolicyFault, ReclaimRule, Released, Waits};
+use crate::{Basis, Candidates, Chain, Fueled, Judged, Kept, PolicyFault, ReclaimRule, Released, Waits};
 
 /// How many rows are judged in each round. The first row that is allowed decides
 /// where no policy scores, so rounds begin small; a row that is known is looked up again in each round, so
@@ -38,7 +39,9 @@ pub struct Rounds {
     /// What a reclaimer is to be asked.
     reclaim_work: Option<ReclaimWork>,
     /// What reclaimers have answered, with their places and what they were shown.
-    reclaimed: Vec<(ReclaimWork, Result<Judged, PolicyFault>)>,
+    reclaimed: Vec<(ReclaimWork, Fueled<Judged>)>,
+    /// The calls that have judged rows, where fuel is counted.
+    pub(crate) judged: JudgedCalls,
     /// What the last answer about a volume rests on that reclaimers have said.
     pub(crate) basis: Basis,
     /// How often matchers have been asked.
@@ -144,7 +147,7 @@ impl Rounds {
     }
 
     /// What a reclaimer has answered in this decision.
-    pub(crate) fn reclaimed(&self, place: usize, shown: &Released) -> Option<&Result<Judged, PolicyFault>> {
+    pub(crate) fn reclaimed(&self, place: usize, shown: &Released) -> Option<&Fueled<Judged>> {
         let mut answers = self.reclaimed.iter();
         answers.find(|(asked, _)| asked.place == place && asked.shown == *shown).map(|(_, answer)| answer)
     }
@@ -164,9 +167,9 @@ impl Rounds {
     pub fn perform(&mut self, chain: &Chain, kept: &Kept) -> Result<(), Waits> {
         if let Some(work) = self.reclaim_work.take() {
             let rule = &chain.reclaimers()[work.place];
-            let answer = rule.ask(&work.shown);
-            rule.metrics.on_probation(self.synced_namespace.as_ref(), &answer);
-            self.reclaimed.push((work, answer));
+            let answered = rule.ask(&work.shown);
+            rule.metrics.on_probation(self.synced_namespace.as_ref(), &answered.0);
+            self.reclaimed.push((work, answered));
         }
         let works = std::mem::take(&mut self.work);
         self.batches += usize::from(works.iter().any(|work| work.rows() > 0));
@@ -180,14 +183,19 @@ impl Rounds {
                 );
                 return Err(Waits { policy: policy.name.clone(), why });
             }
-            for call in &work.calls {
+            for call in work.calls {
                 self.in_time(chain)?;
                 let begun = (chain.clock)();
-                let answer = policy.ask(&work.context, call.as_ref());
+                let (answer, fuel) = policy.ask(&work.context, call.as_ref());
                 *self.took.entry(work.place).or_default() += (chain.clock)().duration_since(begun);
                 policy.metrics.on_probation(self.synced_namespace.as_ref(), &answer);
                 match answer {
-                    Ok(verdicts) => kept.added(work.place, &work.context, verdicts),
+                    Ok(verdicts) => {
+                        kept.added(work.place, &work.context, verdicts);
+                        if let (Some(Batch { rows, .. }), Some(fuel)) = (call, fuel) {
+                            self.judged.add(work.place, &work.context, rows, fuel);
+                        }
+                    }
                     Err(fault) => {
                         policy.metrics.failed(&fault);
                         self.failed.insert(work.place, fault);
@@ -218,37 +226,45 @@ impl Rounds {
 
 impl ReclaimRule {
     /// Asks the reclaimer.
-    fn ask(&self, shown: &Released) -> Result<Judged, PolicyFault> {
-        let reclaimer = self.reclaimer.as_ref().map_err(|why| PolicyFault::Unavailable(why.clone()))?;
+    fn ask(&self, shown: &Released) -> Fueled<Judged> {
+        let reclaimer = match &self.reclaimer {
+            Ok(reclaimer) => reclaimer,
+            Err(why) => return (Err(PolicyFault::Unavailable(why.clone())), None),
+        };
         let begun = Instant::now();
-        let answer = reclaimer.judge(&self.settings, shown);
+        let (answer, fuel) = reclaimer.judge_with_fuel(&self.settings, shown);
         self.metrics.took(begun.elapsed());
         let answer = answer.and_then(|judged| judged.check(reclaimer.metadata()));
         match &answer {
             Ok(judged) => self.metrics.judged_released(judged),
             Err(fault) => self.metrics.failed(fault),
         }
-        answer
+        (answer, fuel)
     }
 }
 
 impl crate::Policy {
     /// Asks the matcher about these rows, or to narrow if there are none, and keeps the answer. Returns how
     /// many verdicts were not kept before.
-    fn ask(&self, context: &Context, rows: Option<&Batch>) -> Result<usize, PolicyFault> {
-        let matcher = self.matcher.as_ref().map_err(|why| PolicyFault::Unavailable(why.clone()))?;
+    fn ask(&self, context: &Context, rows: Option<&Batch>) -> Fueled<usize> {
+        let matcher = match &self.matcher {
+            Ok(matcher) => matcher,
+            Err(why) => return (Err(PolicyFault::Unavailable(why.clone())), None),
+        };
         let begun = Instant::now();
         let Some(Batch { keys, rows, .. }) = rows else {
-            let narrowing = matcher.narrow(&self.settings, &context.view);
+            let (narrowing, fuel) = matcher.narrow_with_fuel(&self.settings, &context.view);
             self.metrics.took(begun.elapsed());
-            context.keep_narrowing(narrowing?);
-            return Ok(0);
+            return (narrowing.map(|narrowing| context.keep_narrowing(narrowing, fuel)).map(|()| 0), fuel);
         };
-        let answer = matcher.judge(&self.settings, &context.view, rows);
+        let (answer, fuel) = matcher.judge_with_fuel(&self.settings, &context.view, rows);
         self.metrics.took(begun.elapsed());
-        let verdicts = answer?.verdicts(matcher.metadata(), keys.len())?;
-        self.metrics.judged(&verdicts);
-        Ok(context.keep(keys, verdicts))
+        let verdicts = answer.and_then(|answer| answer.verdicts(matcher.metadata(), keys.len()));
+        let kept = verdicts.map(|verdicts| {
+            self.metrics.judged(&verdicts);
+            context.keep(keys, verdicts)
+        });
+        (kept, fuel)
     }
 }
 

@@ -30,10 +30,16 @@ named_cases! {
         Provisions = "provisions";
         /// Something else becomes of the volume.
         OtherFate = "other-fate";
+        /// The scheduler may choose among other volumes.
+        OtherLabels = "other-labels";
+        /// An operation goes on otherwise.
+        OtherStep = "other-step";
         /// The same happens for another reason.
         OtherReason = "other-reason";
         /// It gives no answer.
         Fault = "fault";
+        /// The guard refuses what it decides.
+        Refused = "refused";
     }
 }
 

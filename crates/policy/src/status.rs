@@ -94,7 +94,7 @@ pub struct ShadowStatus {
     /// Decisions that the shadow did not make, because there were too many.
     pub dropped: u64,
     /// Decisions that differ, by kind: `other-volume`, `binds`, `binds-none`, `provisions`, `other-fate`,
-    /// `other-reason` and `fault`.
+    /// `other-labels`, `other-step`, `other-reason`, `fault` and `refused`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub differences: BTreeMap<Text, u64>,
     /// What would have become of the volumes that are released now. Only of a `ReclaimPolicy`.

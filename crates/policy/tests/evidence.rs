@@ -9,12 +9,12 @@ use bindery_core::{
     SelectorOperator, Source, Stop, Text, Volume,
 };
 use bindery_kit::{
-    AtMostTwice, Fails, Fewest, Larger, NoEnvironment, SameZone, ZONE, gib, keeps_labelled, policy,
+    AtMostTwice, Burning, Fails, Fewest, Larger, NoEnvironment, SameZone, ZONE, gib, keeps_labelled, policy,
     reclaim_rule, volume,
 };
 use bindery_policy::{
-    Allowed, Chain, Filtered, Kept, OnFailure, Otherwise, Policy, PolicyDifference, PolicyEvidence, Rounds,
-    Unscored, Verdict,
+    Allowed, Chain, Filtered, Kept, OnFailure, Otherwise, Policy, PolicyDifference, PolicyEvidence,
+    PolicyFunction, Rounds, Unscored, Verdict,
 };
 use bindery_store::{Delivery, LiveReads, Store};
 
@@ -295,4 +295,62 @@ fn a_digest_covers_everything_that_decides_and_not_the_order_of_documents() {
     digests.sort();
     digests.dedup();
     assert_eq!(digests.len(), all, "{digests:?}");
+}
+
+/// Prefers the larger, by calls that use this number of units of fuel and some for what they are shown.
+fn burning(units: u64) -> Policy {
+    policy("larger", Burning { units, policy: Larger { zone: None } })
+}
+
+fn fuel(evidence: &PolicyEvidence) -> Vec<String> {
+    evidence.calls.iter().map(|call| format!("{}: {}", call.policy, call.fuel_in_words())).collect()
+}
+
+#[test]
+fn a_call_has_its_fuel_where_it_was_made_and_other_fuel_is_found() {
+    let (store, kept) = (sized(&[1, 2, 3]), Kept::default());
+    let chain = Chain::new(vec![burning(100), policy("zone", SameZone)]);
+    let mut asked = evidence(&store, &chain, &kept, everything);
+    let (narrow, judge) =
+        ("larger: 101 units of fuel to narrow", "larger: 104 units of fuel to judge 3 rows");
+    assert_eq!(fuel(&asked), [narrow, judge]);
+    // Its verdicts are kept.
+    assert_eq!(fuel(&evidence(&store, &chain, &kept, everything)), [narrow]);
+
+    let again = |asked: &PolicyEvidence, policy: Policy| {
+        let again = asked.ask_again(&Chain::new(vec![policy]));
+        assert_eq!(again.differences, [], "the answers are the same");
+        (again.fuel_same, again.fuel_differences)
+    };
+    assert_eq!(again(&asked, burning(100)), (2, vec![]));
+    let differs = |then: u64, what: &str| {
+        let [then, now] = [then, then + 1].map(|fuel| format!("{fuel} units of fuel to {what}"));
+        PolicyDifference { policy: "larger".into(), ..difference(None, &then, &now) }
+    };
+    let differences = vec![differs(101, "narrow"), differs(104, "judge 3 rows")];
+    assert_eq!(again(&asked, burning(101)), (0, differences));
+    let settings = r#"{"n":1}"#.to_owned();
+    assert_eq!(again(&asked, Policy { settings, ..burning(101) }), (0, vec![]));
+    if let PolicyFunction::Judge(rows) = &mut asked.calls[1].function {
+        rows.texts.clear();
+    }
+    let broken = "a record whose parts do not fit together";
+    let broken = PolicyDifference { policy: "larger".into(), ..difference(None, broken, "not asked") };
+    assert_eq!(asked.ask_again(&Chain::new(vec![burning(100)])).differences, [broken]);
+    asked.calls.clear();
+    assert_eq!(again(&asked, burning(101)), (0, vec![]));
+}
+
+#[test]
+fn calls_about_many_volumes_are_bounded_in_rows() {
+    let many = (1..=5_000).map(|number| (format!("v{number:04}"), number, "a".into()));
+    let store = store(many);
+    let asked = evidence(&store, &Chain::new(vec![burning(100)]), &Kept::default(), everything);
+    let rows = asked.calls.iter().map(|call| match &call.function {
+        PolicyFunction::Judge(rows) => rows.whole.len(),
+        PolicyFunction::Narrow | PolicyFunction::Reclaim => 0,
+    });
+    let rows: usize = rows.sum();
+    assert!((3_000..=4_096).contains(&rows), "{rows}");
+    assert_eq!(asked.ask_again(&Chain::new(vec![burning(100)])).fuel_differences, []);
 }

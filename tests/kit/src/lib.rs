@@ -22,6 +22,8 @@
 mod api;
 #[cfg(feature = "certificates")]
 mod authority;
+#[cfg(feature = "policy")]
+mod burning;
 #[cfg(feature = "store")]
 mod environment;
 mod files;
@@ -50,6 +52,8 @@ mod writes;
 pub use api::{Change, Fault, Faults, InMemoryApi, NOW, Objects, VOLUME_PROTECTION};
 #[cfg(feature = "certificates")]
 pub use authority::Authority;
+#[cfg(feature = "policy")]
+pub use burning::Burning;
 #[cfg(feature = "store")]
 pub use environment::NoEnvironment;
 pub use files::allow_files;

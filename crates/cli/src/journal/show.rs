@@ -91,7 +91,7 @@ pub(crate) fn shown(Entry { at_ms, what }: &Entry) -> String {
     }
 }
 
-fn decision(Record { evidence, guard, policies, .. }: &Record) -> String {
+fn decision(Record { evidence, guard, policies, fuel, .. }: &Record) -> String {
     let steps: Vec<String> = evidence.decision.actions().map(step).collect();
     let steps = if steps.is_empty() { "nothing to do".to_owned() } else { steps.join(", ") };
     let mut text = format!("{}: {steps}{}", decided(evidence), outcome(&evidence.decision));
@@ -107,6 +107,9 @@ fn decision(Record { evidence, guard, policies, .. }: &Record) -> String {
     }
     if let Some(policies) = policies {
         text += &said(policies);
+    }
+    if let Some(fuel) = fuel {
+        _ = writeln!(text, "    engine: {fuel} units of fuel");
     }
     text
 }
@@ -154,6 +157,9 @@ fn said(policies: &PolicyEvidence) -> String {
     }
     if policies.volumes_left_out > 0 {
         _ = writeln!(text, "    {} more volumes were judged", policies.volumes_left_out);
+    }
+    for call in &policies.calls {
+        _ = writeln!(text, "    policy {}: {}", call.policy, call.fuel_in_words());
     }
     text
 }

@@ -7,8 +7,8 @@ use bindery_controller::{Binder, Configuration, DifferenceRecord, Key, Parts, Se
 use bindery_core::{BindingMode, Claim, ClaimKey, Text, Uid, Volume, VolumeAnnotations, VolumePhase};
 use bindery_engine::DefaultEngine;
 use bindery_journal::{Entry, Files, Redacted, Replayed, What, replay};
-use bindery_kit::{InMemoryApi, Larger, gib, policy};
-use bindery_policy::{Answered, Chain, Difference, DifferenceKind, ShadowMetrics};
+use bindery_kit::{Burning, InMemoryApi, Larger, gib, policy};
+use bindery_policy::{Answered, Chain, Difference, DifferenceKind, PolicyEvidence, ShadowMetrics};
 use bindery_store::{Delivery, Kind, Store};
 use clap::Parser;
 use tempfile::TempDir;
@@ -67,6 +67,11 @@ fn claim(number: u64) -> Claim {
     let namespace = format!("team-{}", scattered(number) % 40);
     let key = ClaimKey::new(namespace, format!("data-database-{number}"));
     Claim { uid: Uid(uid(2, number)), class: Some("fast".into()), request: gib(1), ..bindery_kit::claim(key) }
+}
+
+/// A chain of a matcher that uses fuel.
+fn prefers_larger() -> Chain {
+    Chain::new(vec![policy("larger", Burning { units: 700_000, policy: Larger { zone: None } })])
 }
 
 /// What a journal of decisions takes.
@@ -139,7 +144,7 @@ async fn a_decision_takes_at_most_300_bytes_without_matchers() {
 
 #[tokio::test]
 async fn a_decision_takes_at_most_1_kib_with_a_matcher_of_100_candidates() {
-    let chain = Chain::new(vec![policy("larger", Larger { zone: None })]);
+    let chain = prefers_larger();
     let claims = 200;
     let Taken { decisions, judged, bytes } = journal_of(claims, 100, chain).await;
     // One decision of each claim judges.
@@ -201,10 +206,8 @@ async fn redacted_decisions_of_a_binder_replay_with_the_digests() {
 /// What is not found so is found by the chain of digests.
 #[tokio::test]
 async fn a_flipped_bit_of_a_decision_or_verdict_is_found_by_replay() {
-    let chain = || Chain::new(vec![policy("larger", Larger { zone: None })]);
-    let folder = folder_of(2, 2, chain(), &[]).await;
-    let chain = chain();
-    let (mut decisions, mut verdicts) = (0, 0);
+    let (folder, chain) = (folder_of(2, 2, prefers_larger(), &[]).await, prefers_larger());
+    let (mut decisions, mut verdicts, mut fuel) = (0, 0, 0);
     for entry in Files::open(folder.path()).unwrap() {
         let entry = entry.unwrap();
         let What::Decision(written) = &entry.what else { continue };
@@ -232,7 +235,23 @@ async fn a_flipped_bit_of_a_decision_or_verdict_is_found_by_replay() {
                 assert!(!asked.differences.is_empty() || asked.not_asked > 0, "bit {bit}: {then:?}");
                 verdicts += 1;
             }
+            if let (Some(then), Some(now)) = (then, now)
+                && has_other_fuel(then, now)
+            {
+                assert!(!then.ask_again(&chain).fuel_differences.is_empty(), "bit {bit}: {then:?}");
+                fuel += 1;
+            }
         }
     }
     assert!(decisions > 1_000 && verdicts > 10, "{decisions} decisions and {verdicts} verdicts were changed");
+    assert!(fuel > 10, "the fuel of {fuel} calls was changed");
+}
+
+/// Whether nothing but the fuel of a call is another.
+fn has_other_fuel(then: &PolicyEvidence, now: &PolicyEvidence) -> bool {
+    let mut without = then.clone();
+    for (call, now) in without.calls.iter_mut().zip(&now.calls) {
+        call.fuel = now.fuel;
+    }
+    then != now && without == *now
 }

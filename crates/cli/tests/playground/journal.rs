@@ -220,6 +220,12 @@ fn a_journal_is_replayed_without_its_policies_and_by_asking_them_again() {
     assert_eq!(same.status, 0, "{same:?}");
     assert!(same.stdout.contains(" 0 different, 0 not asked for again, 0 not recorded\n"), "{same:?}");
     assert!(!same.stdout.contains("answers of policies: 0 the same"), "{same:?}");
+    let compared = same.stdout.lines().find(|line| line.ends_with(" calls of policies was compared"));
+    assert!(compared.is_some_and(|line| !line.contains(" of 0 ")), "{same:?}");
+    let shown = home.bindery(&["journal", "show", "--object", "claim/default/c", "journal"]);
+    for call in [" to narrow\n", " to judge 2 rows\n"] {
+        assert!(shown.stdout.contains(&format!(" units of fuel{call}")), "{shown:?}");
+    }
 
     let tested = |name: &str, module: &str| {
         let module = format!("{shipped}/{module}.wasm");
@@ -258,7 +264,7 @@ fn a_journal_is_replayed_without_its_policies_and_by_asking_them_again() {
     let found = replay_with(components);
     assert_eq!(found.status, 0, "{found:?}");
     assert!(found.stdout.contains("the fuel of ") && !found.stdout.contains("--modules"), "{found:?}");
-    let asked = " the same, 0 different, 0 not asked for again, 0 not recorded\n";
+    let asked = " the same, 0 different, 0 not asked for again, 0 not recorded\nthe fuel of ";
     assert!(found.stdout.contains(asked) && !found.stdout.contains(": 0 the same"), "{found:?}");
     let without = home.bindery(&["replay", "journal", "--engine", "native", "--modules", "empty"]);
     assert_eq!(without.status, 0, "{without:?}");

@@ -153,7 +153,7 @@ impl<P: Port> Binder<P> {
         });
         self.write_down(lock.key(), &*engine, &request, &run, &decision, &outcome);
         if outcome.is_ok() {
-            self.shadows.offer(&engine, &request, &run, &decision);
+            self.shadows.offer_decision(&engine, &request, &run, &decision);
         }
         let EngineRun { exchanges, rejections, unscored, .. } = run;
         match outcome {

@@ -9,16 +9,17 @@ use bindery_core::steer::{Reservation, SteerWrite, released_label, steered_to, s
 use bindery_core::{
     Claim, ClaimKey, Counted, Lookup, Query, Regarding, Request, Selector, Source, Subject, Text, Volume,
 };
-use bindery_policy::{AllowedVolumes, Rejections, Scored};
+use bindery_policy::{AllowedVolumes, Rejections};
 use bindery_store::{Fact, Revision, Wanted, WantedSets};
 
 use super::decide::Asked;
 use super::repeats::{LONG, Repeated};
-use super::{Binder, Mode, Synced};
+use super::{Binder, Mode, Policies, Synced};
 use crate::intake::Role;
 use crate::labels::{Candidate, labels};
 use crate::queue::KeyLock;
-use crate::{Key, Port, SyncError};
+use crate::shadow::{Active, Made, Offered};
+use crate::{Key, Port, Shadow, SyncError};
 
 /// Which volumes shall have a claim's label, and what this rests on.
 struct Offer {
@@ -27,6 +28,13 @@ struct Offer {
     rejections: Option<Rejections>,
     since: Revision,
     facts: Vec<Fact>,
+    /// Its claims, for shadows to make it again.
+    claims: Vec<Arc<Claim>>,
+    place: usize,
+    policies: Arc<Policies>,
+    counted: Vec<Counted>,
+    /// The store that all claims were looked up in; `None` if it has changed in between.
+    at: Option<Revision>,
 }
 
 /// What a turn has done about the labels of a claim.
@@ -116,6 +124,7 @@ impl<P: Port> Binder<P> {
                 self.report_policy(&self.request_of(&claim), policy, error);
             }
         })?;
+        self.offer_to_shadows(&claim, &offer);
         facts.extend(offer.facts);
         let volumes = labelled.iter().chain(&offer.volumes);
         facts.extend(volumes.map(|volume| Fact::Volume(Source::Overlay, volume.name.clone())));
@@ -128,6 +137,26 @@ impl<P: Port> Binder<P> {
             self.tell_rejections(Regarding::Claim(claim.target()), rejections);
         }
         Ok(Labelled { waits: true, is_told: offer.rejections.is_some(), again })
+    }
+
+    /// Has shadows make an offer again.
+    fn offer_to_shadows(&self, claim: &Arc<Claim>, offer: &Offer) {
+        let Offer { volumes, claims, place, policies, counted, at: Some(at), .. } = offer else { return };
+        let labels = Shadow::looks_at_labels;
+        self.shadows.offer(policies, labels, || Made {
+            engine: self.decider.engine(),
+            policies: Arc::clone(policies),
+            request: self.request_of(claim),
+            exchanges: Vec::new(),
+            active: Active::Offered(Offered {
+                claims: claims.clone(),
+                place: *place,
+                volumes: volumes.iter().map(|volume| volume.name.clone()).collect(),
+            }),
+            at: *at,
+            counted: counted.clone(),
+            rejections: None,
+        });
     }
 
     /// Whether the scheduler chooses the volume of a claim among those with its label.
@@ -156,8 +185,9 @@ impl<P: Port> Binder<P> {
         of_pods: BTreeSet<ClaimKey>,
         mut since: Revision,
     ) -> Result<Offer, SyncError> {
+        let policies = self.decider.policies.get();
         let mut claims = vec![Arc::clone(claim)];
-        let mut facts = Vec::new();
+        let (mut facts, mut counted, mut revisions) = (Vec::new(), Vec::new(), BTreeSet::new());
         for key in of_pods.into_iter().filter(|key| *key != claim.key) {
             facts.push(Fact::Claim(Source::Overlay, key.clone()));
             if let Lookup::Found(other) = self.store.claim(Source::Overlay, &key)
@@ -170,9 +200,11 @@ impl<P: Port> Binder<P> {
         claims.sort_by(|a, b| a.key.cmp(&b.key));
         let (mut candidates, mut own) = (Vec::new(), (0, AllowedVolumes::default()));
         for (place, other) in claims.iter().enumerate() {
-            let (allowed, seen) = self.candidates(other, &mut facts).await?;
+            let (allowed, seen) = self.candidates(&policies, other, &mut facts).await?;
             since = since.min(seen);
-            candidates.push(allowed.volumes.iter().map(candidate).collect::<Vec<_>>());
+            revisions.insert(seen);
+            counted.extend(allowed.rests.counted.iter().cloned());
+            candidates.push(allowed.volumes.iter().map(Candidate::of).collect::<Vec<_>>());
             if other.key == claim.key {
                 own = (place, allowed);
             }
@@ -181,20 +213,22 @@ impl<P: Port> Binder<P> {
         let chosen = labels(&candidates).swap_remove(place);
         let volumes = volumes.into_iter().map(|(volume, _)| volume);
         let volumes = volumes.filter(|volume| chosen.contains(&volume.name)).collect();
-        Ok(Offer { volumes, rejections, since, facts })
+        let at = revisions.first().copied().filter(|_| revisions.len() == 1);
+        Ok(Offer { volumes, rejections, since, facts, claims, place, policies, counted, at })
     }
 
     /// The volumes that a claim may get, and since when that is so.
     async fn candidates(
         &self,
+        policies: &Policies,
         claim: &Arc<Claim>,
         facts: &mut Vec<Fact>,
     ) -> Result<(AllowedVolumes, Revision), SyncError> {
         if let Some(Selector::Invalid(_)) = claim.selector {
             return Ok((AllowedVolumes::default(), self.store.revision()));
         }
-        let (allowed, since) = self.decider.allowed(claim).await?;
-        facts.extend(self.decider.policies.get().facts(&self.request_of(claim)));
+        let (allowed, since) = self.decider.allowed(policies, claim).await?;
+        facts.extend(policies.facts(&self.request_of(claim)));
         let query = Arc::new(Query::of_claim(claim, claim.access_set()));
         facts.push(Fact::Candidates(Wanted { query, sets: WantedSets::Containing, narrowed: None }));
         // Labels stay, so what was counted for volumes that are allowed has to stay true.
@@ -267,8 +301,4 @@ fn soonest(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
 /// The value of a claim's label on a volume.
 fn value_of_label(claim: &ClaimKey, volume: &Volume) -> Option<Text> {
     volume.labels.get(&*steering_key(claim)?).cloned()
-}
-
-fn candidate((volume, score): &Scored) -> Candidate {
-    Candidate { volume: volume.name.clone(), topology: volume.topology, score: *score }
 }

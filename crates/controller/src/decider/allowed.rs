@@ -4,15 +4,18 @@ use bindery_core::{Claim, EngineFault, Stop};
 use bindery_policy::{AllowedVolumes, Rounds, allowed};
 use bindery_store::{LiveReads, Revision};
 
-use super::Decider;
 use super::views::BinderEnvironment;
+use super::{Decider, Policies};
 use crate::Port;
 
 impl<P: Port> Decider<P> {
     /// The volumes that a claim whose class waits for a consumer may get, and the store that this rests on.
-    pub(crate) async fn allowed(&self, claim: &Claim) -> Result<(AllowedVolumes, Revision), EngineFault> {
+    pub(crate) async fn allowed(
+        &self,
+        policies: &Policies,
+        claim: &Claim,
+    ) -> Result<(AllowedVolumes, Revision), EngineFault> {
         let (live, mut rounds) = (LiveReads::default(), Rounds::default());
-        let policies = self.policies.get();
         let environment =
             BinderEnvironment { configuration: &self.configuration, operations: &self.operations };
         loop {

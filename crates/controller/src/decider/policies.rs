@@ -15,6 +15,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::Semaphore;
 use tracing::Span;
 
+use super::views::Objects;
 use crate::Key;
 use crate::shadow::{Shadow, ShadowPart, Shadowing};
 
@@ -129,12 +130,12 @@ impl Policies {
     /// What becomes of a volume whose claim is gone, as the store has both now.
     pub(crate) fn reclaimed(
         &self,
-        store: &Store,
+        objects: &impl Objects,
         volume: &Volume,
         now: Timestamp,
         rounds: &mut Rounds,
     ) -> Result<Reclaimed, Stop> {
-        self.chain.reclaimed(volume, self.last(store, volume).as_ref(), now, rounds)
+        self.chain.reclaimed(volume, self.last(objects, volume).as_ref(), now, rounds)
     }
 
     /// How many volumes reclaimers have kept to which none applies any more. Of 100,000 volumes it takes
@@ -146,11 +147,11 @@ impl Policies {
     }
 
     /// What is known of the claim of a volume.
-    fn last(&self, store: &Store, volume: &Volume) -> Option<FormerClaim> {
+    fn last(&self, objects: &impl Objects, volume: &Volume) -> Option<FormerClaim> {
         let claim_ref = volume.claim_ref.as_ref()?;
-        let claim = store.last_claim(claim_ref);
-        let namespace = store.namespace_labels(&claim_ref.namespace);
-        let class = store.class(&volume.class);
+        let claim = objects.last_claim(claim_ref);
+        let namespace = objects.namespace_labels(&claim_ref.namespace);
+        let class = objects.class(&volume.class);
         FormerClaim::of_volume(&self.chain, volume, claim.as_deref(), &namespace, &class)
     }
 
@@ -268,20 +269,25 @@ impl Policies {
         }
     }
 
-    /// Whether a claim may newly get a volume, as the store has both now.
+    /// Whether a claim may newly get a volume, by these objects.
     pub(super) fn verdict(
         &self,
-        store: &Store,
+        objects: &impl Objects,
         claim: &Claim,
         volume: &Volume,
         rounds: &mut Rounds,
     ) -> Result<MatchVerdict, Stop> {
-        around(store, claim, |around| self.chain.verdict(claim, volume, around, &self.kept, rounds))
+        around(objects, claim, |around| self.chain.verdict(claim, volume, around, &self.kept, rounds))
     }
 
-    /// Whether every policy that applies to a claim answers, as the store has the claim's surroundings now.
-    pub(super) fn answers(&self, store: &Store, claim: &Claim, rounds: &mut Rounds) -> Result<(), Stop> {
-        around(store, claim, |around| self.chain.answers(claim, around, &self.kept, rounds))
+    /// Whether every policy that applies to a claim answers, by these objects.
+    pub(super) fn answers(
+        &self,
+        objects: &impl Objects,
+        claim: &Claim,
+        rounds: &mut Rounds,
+    ) -> Result<(), Stop> {
+        around(objects, claim, |around| self.chain.answers(claim, around, &self.kept, rounds))
     }
 }
 
@@ -301,11 +307,11 @@ pub(crate) fn note(chain: &Chain, store: &Store, claim: &Claim, volume: &Volume)
     chain.note(claim, volume, &namespace, &store.class(&volume.class))
 }
 
-/// Gives `read` a claim's surroundings, as the store has them now.
-fn around<T>(store: &Store, claim: &Claim, read: impl FnOnce(&Surroundings<'_>) -> T) -> T {
+/// Gives `read` a claim's surroundings, by these objects.
+fn around<T>(objects: &impl Objects, claim: &Claim, read: impl FnOnce(&Surroundings<'_>) -> T) -> T {
     read(&Surroundings {
-        namespace: store.namespace_labels(&claim.key.namespace),
-        class: store.class(claim.class_or_empty()),
-        siblings: &|spread| store.siblings(claim, spread),
+        namespace: objects.namespace_labels(&claim.key.namespace),
+        class: objects.class(claim.class_or_empty()),
+        siblings: &|spread| objects.siblings(claim, spread),
     })
 }

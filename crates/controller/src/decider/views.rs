@@ -4,13 +4,13 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bindery_core::guard::{Reclaim, SteerView, View};
+use bindery_core::guard::{ObjectName, Reclaim, SteerView, View};
 use bindery_core::{
-    Answer, Claim, ClaimKey, Class, Cluster, Exchange, Lookup, MatchVerdict, Migration, OperationKind,
-    OperationState, Plugin, PluginMatch, PluginOperation, Question, Source, Stop, Text, Timestamp, Uid,
-    Volume,
+    Answer, Claim, ClaimKey, ClaimRef, Class, Cluster, Counted, Exchange, Lookup, MatchVerdict, Migration,
+    OperationKind, OperationState, Plugin, PluginMatch, PluginOperation, Question, Source, Spread, Stop,
+    Text, Timestamp, Uid, Volume,
 };
-use bindery_policy::{Reclaimed, Rounds};
+use bindery_policy::{NamespaceLabels, Reclaimed, Rounds};
 use bindery_store::{Environment, Store};
 
 use super::Policies;
@@ -18,13 +18,59 @@ use super::Policies;
 use crate::Configuration;
 use crate::operations::OperationMap;
 
-/// The guard's view: the store, and the guard's live reads.
-pub(super) struct GuardView<'a> {
-    pub(super) store: &'a Store,
-    pub(super) policies: &'a Policies,
-    pub(super) proofs: &'a Proofs,
-    pub(super) offer_again: bool,
-    pub(super) now: Timestamp,
+/// The objects that the guard and policies look up: those of the store, or those of an earlier decision.
+pub(crate) trait Objects {
+    /// Whether all initial lists are complete.
+    fn synced(&self) -> bool;
+    /// A volume as the overlay has it.
+    fn volume(&self, name: &str) -> Lookup<Arc<Volume>>;
+    /// A claim as the overlay has it.
+    fn claim(&self, key: &ClaimKey) -> Lookup<Arc<Claim>>;
+    fn class(&self, name: &str) -> Lookup<Arc<Class>>;
+    fn namespace_labels(&self, name: &str) -> NamespaceLabels;
+    /// The volumes of a claim's siblings.
+    fn siblings(&self, claim: &Claim, spread: &Spread) -> Counted;
+    /// A claim as it was last seen.
+    fn last_claim(&self, claim_ref: &ClaimRef) -> Option<Arc<Claim>>;
+}
+
+impl Objects for Store {
+    fn synced(&self) -> bool {
+        self.synced()
+    }
+
+    fn volume(&self, name: &str) -> Lookup<Arc<Volume>> {
+        self.volume(Source::Overlay, name)
+    }
+
+    fn claim(&self, key: &ClaimKey) -> Lookup<Arc<Claim>> {
+        self.claim(Source::Overlay, key)
+    }
+
+    fn class(&self, name: &str) -> Lookup<Arc<Class>> {
+        self.class(name)
+    }
+
+    fn namespace_labels(&self, name: &str) -> NamespaceLabels {
+        self.namespace_labels(name)
+    }
+
+    fn siblings(&self, claim: &Claim, spread: &Spread) -> Counted {
+        self.siblings(claim, spread)
+    }
+
+    fn last_claim(&self, claim_ref: &ClaimRef) -> Option<Arc<Claim>> {
+        self.last_claim(claim_ref)
+    }
+}
+
+/// The guard's view: the objects, and the guard's live reads.
+pub(crate) struct GuardView<'a, O> {
+    pub(crate) objects: &'a O,
+    pub(crate) policies: &'a Policies,
+    pub(crate) proofs: &'a Proofs,
+    pub(crate) offer_again: bool,
+    pub(crate) now: Timestamp,
 }
 
 /// The live reads and the verdicts of policies for the guard in one decision.
@@ -36,31 +82,45 @@ pub(crate) struct Proofs {
     pub(super) reads_reservations: bool,
     /// The volumes that were read whose claimRef Bindery has written.
     pub(super) reserved: BTreeSet<Text>,
-    pub(super) rounds: RefCell<Rounds>,
+    pub(crate) rounds: RefCell<Rounds>,
 }
 
 impl Proofs {
     /// Whether no object was read.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.claims.is_empty() && self.volumes.is_empty()
+    }
+
+    /// Takes an object as these have it for one that was read live.
+    pub(crate) fn assume(&mut self, object: ObjectName, objects: &impl Objects) {
+        match object {
+            ObjectName::Claim(key) => {
+                let found = objects.claim(&key);
+                self.claims.insert(key, found);
+            }
+            ObjectName::Volume(name) => {
+                let found = objects.volume(&name);
+                self.volumes.insert(name, found);
+            }
+        }
     }
 }
 
-impl View for GuardView<'_> {
+impl<O: Objects> View for GuardView<'_, O> {
     fn synced(&self) -> bool {
-        self.store.synced()
+        self.objects.synced()
     }
 
     fn volume(&self, name: &str) -> Lookup<Arc<Volume>> {
-        self.store.volume(Source::Overlay, name)
+        self.objects.volume(name)
     }
 
     fn claim(&self, key: &ClaimKey) -> Lookup<Arc<Claim>> {
-        self.store.claim(Source::Overlay, key)
+        self.objects.claim(key)
     }
 
     fn class(&self, name: &str) -> Lookup<Arc<Class>> {
-        self.store.class(name)
+        self.objects.class(name)
     }
 
     fn claim_proof(&self, key: &ClaimKey) -> Option<&Lookup<Arc<Claim>>> {
@@ -80,7 +140,7 @@ impl View for GuardView<'_> {
             return Ok(Some(Reclaim::default()));
         }
         let mut rounds = self.proofs.rounds.borrow_mut();
-        match self.policies.reclaimed(self.store, volume, self.now, &mut rounds) {
+        match self.policies.reclaimed(self.objects, volume, self.now, &mut rounds) {
             Ok(Reclaimed { verdict, is_allowed }) => Ok(Some(Reclaim { fate: verdict.fate, is_allowed })),
             Err(Stop::Judge) => Ok(None),
             Err(stop) => Err(stop.to_string()),
@@ -91,7 +151,7 @@ impl View for GuardView<'_> {
         if self.policies.chain.is_empty() {
             return Ok(Some(MatchVerdict::Allowed));
         }
-        match self.policies.verdict(self.store, claim, volume, &mut self.proofs.rounds.borrow_mut()) {
+        match self.policies.verdict(self.objects, claim, volume, &mut self.proofs.rounds.borrow_mut()) {
             Ok(verdict) => Ok(Some(verdict)),
             Err(Stop::Judge) => Ok(None),
             Err(stop) => Err(stop.to_string()),
@@ -102,7 +162,7 @@ impl View for GuardView<'_> {
         if self.policies.chain.is_empty() {
             return Ok(true);
         }
-        match self.policies.answers(self.store, claim, &mut self.proofs.rounds.borrow_mut()) {
+        match self.policies.answers(self.objects, claim, &mut self.proofs.rounds.borrow_mut()) {
             Ok(()) => Ok(true),
             Err(Stop::Judge) => Ok(false),
             Err(stop) => Err(stop.to_string()),
@@ -110,9 +170,9 @@ impl View for GuardView<'_> {
     }
 }
 
-impl SteerView for GuardView<'_> {
+impl SteerView for GuardView<'_, Store> {
     fn volumes_naming(&self, claim: &ClaimKey) -> Vec<Arc<Volume>> {
-        self.store.volumes_naming(claim)
+        self.objects.volumes_naming(claim)
     }
 
     fn has_reserved(&self, volume: &str) -> bool {

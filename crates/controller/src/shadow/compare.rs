@@ -1,5 +1,7 @@
 //! Compares the decision of a shadow with the one that was carried out.
 
+use std::collections::BTreeSet;
+
 use bindery_core::{
     Action, Answer, ClaimKey, Decision, EventKind, Exchange, Fate, Lookup, OperationKind, Outcome, Question,
     ReclaimVerdict, Request, Source, Subject, Text, Volume,
@@ -8,7 +10,7 @@ use bindery_policy::{Answered, Difference, DifferenceKind, Rejections, Rounds, S
 use bindery_store::Store;
 
 use super::decide::ShadowDecider;
-use super::{Made, Shadow, Shadowing};
+use super::{Active, Made, Shadow, Shadowing};
 use crate::decider::{Policies, chosen};
 
 /// What a decision comes to.
@@ -18,12 +20,18 @@ pub(super) enum Told {
     Binds(Text),
     /// A volume is provisioned.
     Provisions,
+    /// The scheduler may choose among these volumes.
+    Offers(BTreeSet<Text>),
     /// What else is done, and why.
     Other { does: String, why: String },
     /// What becomes of a volume by its policies and what is done, and why.
     Fate { fate: Fate, does: String, why: String },
+    /// What a step of an operation does, and why.
+    Step { does: String, why: String },
     /// The engine or a policy failed, for this reason.
     Fault(String),
+    /// The guard refuses it, for this reason.
+    Refused(String),
 }
 
 impl Told {
@@ -33,11 +41,19 @@ impl Told {
         exchanges: &[Exchange],
         rejections: Option<&Rejections>,
     ) -> Self {
+        let does = decision.actions().filter_map(done).collect::<Vec<_>>().join("; ");
+        let why = reasons(decision, rejections);
+        if let Subject::SyncClaimOperation(_) | Subject::SyncVolumeOperation(_) = request.subject {
+            let then = match &decision.outcome {
+                Outcome::Continue(point) => format!("then {point:?}"),
+                Outcome::Done | Outcome::Failed(_) => "then it ends".to_owned(),
+            };
+            let does = if does.is_empty() { then } else { format!("{does}, {then}") };
+            return Self::Step { does, why };
+        }
         if let Some(volume) = chosen(decision) {
             return Self::Binds(volume.clone());
         }
-        let does = decision.actions().filter_map(done).collect::<Vec<_>>().join("; ");
-        let why = reasons(decision, rejections);
         if !matches!(request.subject, Subject::SyncVolume(_)) {
             let provisions = decision.actions().any(is_provisioning);
             return if provisions { Self::Provisions } else { Self::Other { does, why } };
@@ -64,19 +80,29 @@ impl Told {
         match self {
             Self::Binds(volume) => format!("binds volume {volume}"),
             Self::Provisions => "provisions a volume".to_owned(),
+            Self::Offers(volumes) if volumes.is_empty() => "offers the scheduler no volume".to_owned(),
+            Self::Offers(volumes) => {
+                let names: Vec<&str> = volumes.iter().map(|name| &**name).collect();
+                format!("offers the scheduler {}", names.join(", "))
+            }
             Self::Other { does, .. } if does.is_empty() => "waits".to_owned(),
-            Self::Other { does, .. } => does.clone(),
+            Self::Other { does, .. } | Self::Step { does, .. } => does.clone(),
             Self::Fate { fate: Fate::ByPolicy, does, .. } if does.is_empty() => "leaves it".to_owned(),
             Self::Fate { fate: Fate::ByPolicy, does, .. } => does.clone(),
             Self::Fate { fate, .. } => fate.to_string(),
             Self::Fault(_) => "no answer".to_owned(),
+            Self::Refused(_) => "what the guard refuses".to_owned(),
         }
     }
 
     fn reason(&self) -> &str {
         match self {
-            Self::Binds(_) | Self::Provisions => "",
-            Self::Other { why, .. } | Self::Fate { why, .. } | Self::Fault(why) => why,
+            Self::Binds(_) | Self::Provisions | Self::Offers(_) => "",
+            Self::Other { why, .. }
+            | Self::Fate { why, .. }
+            | Self::Step { why, .. }
+            | Self::Fault(why)
+            | Self::Refused(why) => why,
         }
     }
 
@@ -85,11 +111,17 @@ impl Told {
         match (self, shadow) {
             (active, shadow) if active == shadow => None,
             (_, Self::Fault(_)) => Some(Kind::Fault),
+            (_, Self::Refused(_)) => Some(Kind::Refused),
             (Self::Fate { fate, does, .. }, Self::Fate { fate: other, does: deeds, .. }) => {
                 let is_other = (fate, does) != (other, deeds);
                 Some(if is_other { Kind::OtherFate } else { Kind::OtherReason })
             }
             (Self::Fate { .. }, _) | (_, Self::Fate { .. }) => Some(Kind::OtherFate),
+            (Self::Offers(_), _) | (_, Self::Offers(_)) => Some(Kind::OtherLabels),
+            (Self::Step { does, .. }, Self::Step { does: deeds, .. }) if does == deeds => {
+                Some(Kind::OtherReason)
+            }
+            (Self::Step { .. }, _) | (_, Self::Step { .. }) => Some(Kind::OtherStep),
             (Self::Binds(_), Self::Binds(_)) => Some(Kind::OtherVolume),
             (_, Self::Binds(_)) => Some(Kind::Binds),
             (_, Self::Provisions) => Some(Kind::Provisions),
@@ -98,8 +130,15 @@ impl Told {
         }
     }
 
-    fn volume(&self) -> Option<&Text> {
-        if let Self::Binds(volume) = self { Some(volume) } else { None }
+    /// A volume that it is about, and the other is not.
+    fn volume(&self, other: &Self) -> Option<&Text> {
+        match (self, other) {
+            (Self::Binds(volume), _) => Some(volume),
+            (Self::Offers(volumes), Self::Offers(others)) => {
+                volumes.iter().find(|name| !others.contains(*name))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -176,12 +215,19 @@ pub(super) fn fault(shadowing: &Shadowing, rounds: &Rounds) -> Option<String> {
 impl<T> ShadowDecider<T> {
     /// How a shadow has decided otherwise.
     pub(super) fn difference(&self, made: &Made, shadowing: &Shadowing, shadow: &Told) -> Option<Difference> {
-        let active = Told::of(&made.request, &made.decision, &made.exchanges, made.rejections.as_ref());
+        let active = match &made.active {
+            Active::Decided(decision) => {
+                Told::of(&made.request, decision, &made.exchanges, made.rejections.as_ref())
+            }
+            Active::Offered(offered) => Told::Offers(offered.volumes.clone()),
+        };
         let kind = active.difference(shadow)?;
         let (object, claim) = match &made.request.subject {
             Subject::SyncClaim(claim) => (format!("pvc {}", claim.key), Some(claim)),
             Subject::SyncVolume(volume) => (format!("pv {}", volume.name), None),
-            _ => return None,
+            Subject::SyncClaimOperation(progress) => (format!("pvc {}", progress.object.key), None),
+            Subject::SyncVolumeOperation(progress) => (format!("pv {}", progress.object.name), None),
+            Subject::ReviewClaim { .. } | Subject::ReviewVolume { .. } => return None,
         };
         let why = |told: &Told, policies: &Policies, other: &Told| match claim {
             Some(claim) => self.why(told, policies, other, &claim.key),
@@ -198,7 +244,7 @@ impl<T> ShadowDecider<T> {
 
     /// Why a claim gets what it gets, and not the volume that the other decision gives it.
     fn why(&self, told: &Told, policies: &Policies, other: &Told, claim: &ClaimKey) -> String {
-        let said = other.volume().and_then(|volume| said(policies, &self.store, claim, volume));
+        let said = other.volume(told).and_then(|volume| said(policies, &self.store, claim, volume));
         let reasons = [told.reason(), said.as_deref().unwrap_or_default()];
         let reasons: Vec<&str> = reasons.into_iter().filter(|reason| !reason.is_empty()).collect();
         match (reasons.is_empty(), told, other) {
@@ -247,7 +293,9 @@ mod tests {
     fn each_pair_of_decisions_has_its_difference() {
         use DifferenceKind as Kind;
         let binds = |volume: &str| Told::Binds(volume.into());
+        let offers = |names: &[&str]| Told::Offers(names.iter().map(|&name| name.into()).collect());
         let fault = || Told::Fault("it trapped".to_owned());
+        let step = |does: &str, why: &str| Told::Step { does: does.to_owned(), why: why.to_owned() };
         for (active, shadow, expected) in [
             (binds("a"), binds("a"), None),
             (binds("a"), binds("b"), Some(Kind::OtherVolume)),
@@ -265,6 +313,13 @@ mod tests {
             (fate(Fate::Keep, ""), other("", ""), Some(Kind::OtherFate)),
             (binds("a"), fault(), Some(Kind::Fault)),
             (fate(Fate::Keep, ""), fault(), Some(Kind::Fault)),
+            (binds("a"), Told::Refused("G3".to_owned()), Some(Kind::Refused)),
+            (step("a", ""), step("b", ""), Some(Kind::OtherStep)),
+            (step("a", ""), step("a", "why"), Some(Kind::OtherReason)),
+            (step("a", ""), fault(), Some(Kind::Fault)),
+            (offers(&["a"]), offers(&["a"]), None),
+            (offers(&["a"]), offers(&["a", "b"]), Some(Kind::OtherLabels)),
+            (offers(&["a"]), other("", "it waits"), Some(Kind::OtherLabels)),
         ] {
             assert_eq!(active.difference(&shadow), expected, "{active:?} {shadow:?}");
         }

@@ -9,7 +9,7 @@ use bindery_policy::{Difference, Filtered, FormerClaim, Reclaims, Rejections, Ro
 use bindery_store::{AsOf, Store};
 
 use super::compare::{Told, fault};
-use super::{Made, ShadowPart, Shadowing};
+use super::{Active, Made, ShadowPart, Shadowing};
 use crate::decider::{BinderEnvironment, EngineAnswer, recorded};
 use crate::operations::OperationMap;
 use crate::{Configuration, Journal};
@@ -49,8 +49,24 @@ impl<T> ShadowDecider<T> {
         shadowing: &Shadowing,
     ) -> Option<Result<Option<Difference>, NotComparable>> {
         let mut rounds = Rounds::default();
+        let told = match &made.active {
+            Active::Decided(_) => self.decided(made, shadowing, &mut rounds)?,
+            Active::Offered(offered) => self.offered(made, offered, shadowing, &mut rounds)?,
+        };
+        // What a policy that failed and was skipped would have said is not known.
+        let failed = fault(shadowing, &rounds).map(Told::Fault);
+        Some(told.map(|told| self.difference(made, shadowing, &failed.unwrap_or(told))))
+    }
+
+    /// What a shadow decides; `None` if it does not apply to the object.
+    fn decided(
+        &self,
+        made: &Made,
+        shadowing: &Shadowing,
+        rounds: &mut Rounds,
+    ) -> Option<Result<Told, NotComparable>> {
         let told = loop {
-            match self.run(made, shadowing, &mut rounds) {
+            match self.run(made, shadowing, rounds) {
                 Run::NotConcerned => return None,
                 Run::NotComparable => return Some(Err(NotComparable)),
                 Run::Judge => {
@@ -60,47 +76,57 @@ impl<T> ShadowDecider<T> {
                     }
                 }
                 Run::Decided(decision, exchanges, rejections) => {
-                    break Told::of(&made.request, &decision, &exchanges, rejections.as_ref());
+                    let told = || Told::of(&made.request, &decision, &exchanges, rejections.as_ref());
+                    match self.check(made, shadowing, &decision, &exchanges) {
+                        Ok(refused) => break refused.unwrap_or_else(told),
+                        Err(NotComparable) => return Some(Err(NotComparable)),
+                    }
                 }
                 Run::Waits(waits) => break Told::waits(&waits, &shadowing.shadow),
                 Run::Fault(fault) => break Told::Fault(fault.to_string()),
             }
         };
-        // What a policy that failed and was skipped would have said is not known.
-        if let Some(why) = fault(shadowing, &rounds) {
-            return Some(Ok(self.difference(made, shadowing, &Told::Fault(why))));
-        }
-        Some(Ok(self.difference(made, shadowing, &told)))
+        Some(Ok(told))
     }
 
-    /// Runs the engine once, on the store as it was.
-    fn run(&self, made: &Made, shadowing: &Shadowing, rounds: &mut Rounds) -> Run {
+    /// Gives `read` the store as it was.
+    pub(super) fn as_of<R>(&self, made: &Made, read: impl FnOnce(AsOf<'_>) -> R) -> Result<R, NotComparable> {
         let environment =
             BinderEnvironment { configuration: &self.configuration, operations: &self.operations };
         let Made { at, exchanges, counted, .. } = made;
         let as_of = AsOf::new(&self.store, &environment, self.limits, *at, exchanges, counted);
-        let Some(mut as_of) = as_of else { return Run::NotComparable };
+        let mut as_of = as_of.ok_or(NotComparable)?;
         if let Subject::SyncClaim(claim) = &made.request.subject {
             as_of = as_of.for_claim(claim.key.clone(), claim.uid.clone());
         }
-        let engine = made.engine_of(&shadowing.shadow);
-        let (answer, exchanges, rejections) = match &made.request.subject {
-            Subject::SyncClaim(claim) if !concerns_claim(made, shadowing, &as_of, claim) => {
-                return Run::NotConcerned;
-            }
-            Subject::SyncVolume(volume) if !concerns_volume(shadowing, &as_of, volume) => {
-                return Run::NotConcerned;
-            }
-            _ => told(&**engine, made, shadowing, &mut as_of, rounds),
-        };
-        match answer {
-            Err(EngineFault::Stopped(Stop::Judge)) => Run::Judge,
-            _ if !as_of.is_known() => Run::NotComparable,
-            Err(EngineFault::Stopped(Stop::LiveRead(_) | Stop::NotRecorded)) => Run::NotComparable,
-            Err(EngineFault::Stopped(Stop::Waits { policy, why })) => Run::Waits(Waits { policy, why }),
-            Err(fault) => Run::Fault(fault),
-            Ok(decision) => Run::Decided(decision, exchanges, rejections),
+        Ok(read(as_of))
+    }
+
+    /// Runs the engine once, on the store as it was.
+    fn run(&self, made: &Made, shadowing: &Shadowing, rounds: &mut Rounds) -> Run {
+        let run = self.as_of(made, |as_of| run(made, shadowing, as_of, rounds));
+        run.unwrap_or_else(|NotComparable| Run::NotComparable)
+    }
+}
+
+fn run(made: &Made, shadowing: &Shadowing, mut as_of: AsOf<'_>, rounds: &mut Rounds) -> Run {
+    let engine = made.engine_of(&shadowing.shadow);
+    let (answer, exchanges, rejections) = match &made.request.subject {
+        Subject::SyncClaim(claim) if !concerns_claim(made, shadowing, &as_of, claim) => {
+            return Run::NotConcerned;
         }
+        Subject::SyncVolume(volume) if !concerns_volume(shadowing, &as_of, volume) => {
+            return Run::NotConcerned;
+        }
+        _ => told(&**engine, made, shadowing, &mut as_of, rounds),
+    };
+    match answer {
+        Err(EngineFault::Stopped(Stop::Judge)) => Run::Judge,
+        _ if !as_of.is_known() => Run::NotComparable,
+        Err(EngineFault::Stopped(Stop::LiveRead(_) | Stop::NotRecorded)) => Run::NotComparable,
+        Err(EngineFault::Stopped(Stop::Waits { policy, why })) => Run::Waits(Waits { policy, why }),
+        Err(fault) => Run::Fault(fault),
+        Ok(decision) => Run::Decided(decision, exchanges, rejections),
     }
 }
 
@@ -141,7 +167,7 @@ fn told(
 }
 
 /// Whether a shadow applies to a claim, or the policy that it replaces does.
-fn concerns_claim(made: &Made, shadowing: &Shadowing, as_of: &AsOf<'_>, claim: &Claim) -> bool {
+pub(super) fn concerns_claim(made: &Made, shadowing: &Shadowing, as_of: &AsOf<'_>, claim: &Claim) -> bool {
     let ShadowPart::Match(policy) = &shadowing.shadow.part else { return true };
     let around = Surroundings {
         namespace: as_of.namespace_labels(&claim.key.namespace),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use bindery_controller::{Binder, Configuration, DecidedRecord, Journal, Key, Parts};
 use bindery_core::{Claim, ClaimFact, Evidence, ReclaimPolicy, Replayer, Volume};
 use bindery_engine::DefaultEngine;
-use bindery_kit::{AtMostTwice, ByLabel, KEEP, SameZone, keeps_labelled, policy, reclaim_rule};
+use bindery_kit::{AtMostTwice, Burning, ByLabel, KEEP, SameZone, keeps_labelled, policy, reclaim_rule};
 use bindery_policy::{Chain, Judged, OnFailure, PolicyEvidence, PolicyFault, ReclaimRule, Wish};
 
 use crate::double::{Double, binder_of, claim, parts, volume};
@@ -85,7 +85,8 @@ async fn a_journal_has_what_reclaimers_said_about_a_released_volume() {
     let fails = ByLabel(|_| Err(PolicyFault::Trapped("unreachable".to_owned())));
     let fails = ReclaimRule { on_failure: OnFailure::Skip, order: -2, ..reclaim_rule("fails", fails) };
     let labelled = ReclaimRule { order: -1, ..reclaim_rule("labelled", keeps_labelled()) };
-    let keeps = reclaim_rule("keeps", ByLabel(|_| Ok(Wish::Keep)));
+    let burning = |units| Burning { units, policy: ByLabel(|_| Ok(Wish::Keep)) };
+    let keeps = reclaim_rule("keeps", burning(100));
     let never = ReclaimRule { order: 1, ..reclaim_rule("never", keeps_labelled()) };
     let rules = vec![labelled, keeps, fails, never];
     let (binder, journal) = binder(&double, Chain::default().with_reclaimers(rules));
@@ -97,6 +98,13 @@ async fn a_journal_has_what_reclaimers_said_about_a_released_volume() {
     assert_eq!(said, [("labelled", answer(Wish::ByPolicy)), ("keeps", answer(Wish::Keep))]);
     assert_eq!(policies.reclaimers[0].policy.claim_facts, [ClaimFact::Label(KEEP.into())]);
     assert_eq!(&*policies.skipped[0].policy, "fails");
+    let calls: Vec<_> = policies.calls.iter().map(|call| (&*call.policy, call.fuel_in_words())).collect();
+    assert_eq!(calls, [("keeps", "100 units of fuel to judge the volume".to_owned())]);
+    for (units, is_same) in [(100, true), (101, false)] {
+        let chain = Chain::default().with_reclaimers(vec![reclaim_rule("keeps", burning(units))]);
+        let again = policies.ask_again(&chain);
+        assert_eq!((again.fuel_same == 1, again.fuel_differences.is_empty()), (is_same, is_same));
+    }
     let deletes = reclaim_rule("keeps", ByLabel(|_| Ok(Wish::DeleteAfter(60))));
     let again = policies.ask_again(&Chain::default().with_reclaimers(vec![deletes]));
     let found: Vec<_> = again.differences.iter().map(|it| (it.then.as_str(), it.now.as_str())).collect();

@@ -19,12 +19,12 @@ use crate::policies::{in_zone, key, zoned};
 use crate::steering::steered;
 
 /// A steered claim in zone `a`, of a class that waits.
-fn claim(name: &str) -> Claim {
+pub(crate) fn claim(name: &str) -> Claim {
     Claim { steered: true, class: Some("local".into()), ..zoned(name) }
 }
 
 /// A volume of that class, in zone `a`.
-fn local(name: &str, size: u64) -> Volume {
+pub(crate) fn local(name: &str, size: u64) -> Volume {
     in_zone(Volume { class: "local".into(), capacity: Some(gib(size)), ..volume(name) }, "a")
 }
 
@@ -45,7 +45,7 @@ fn binder_in(mode: Mode, double: &Double, policies: Vec<Policy>) -> Arc<Binder<D
 }
 
 /// A pod without a node uses these claims.
-fn use_claims(binder: &Binder<Double>, claims: &[&str]) {
+pub(crate) fn use_claims(binder: &Binder<Double>, claims: &[&str]) {
     let claims = claims.iter().map(|&name| name.into()).collect();
     let content = Ok(PodContent { claims, scheduled: false, terminated: false });
     let pod = ObservedPod { namespace: "ns".into(), name: "p".into(), content };
@@ -53,7 +53,7 @@ fn use_claims(binder: &Binder<Double>, claims: &[&str]) {
 }
 
 /// The volumes with the label of a claim.
-fn labelled(double: &Double, name: &str) -> BTreeSet<String> {
+pub(crate) fn labelled(double: &Double, name: &str) -> BTreeSet<String> {
     let key = claim(name).key;
     let objects = double.objects();
     let has_label = |volume: &&Arc<Volume>| steered_to(volume).any(|(claim, _)| claim == key);
@@ -68,7 +68,7 @@ fn take(double: &Double, volume: &str, claim: &str) {
     double.change(|objects| objects.put_volume(taken));
 }
 
-fn names(names: &[&str]) -> BTreeSet<String> {
+pub(crate) fn names(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
 

@@ -14,6 +14,7 @@ mod policies;
 mod proving;
 mod reclaiming;
 mod reviewing;
+mod shadow_checks;
 mod shadowing;
 mod spreading;
 mod steering;

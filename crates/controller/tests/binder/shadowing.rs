@@ -26,11 +26,11 @@ use crate::policies::{bound_to, in_zone, key, reserves_v, zoned};
 use crate::reclaiming::{DAY, after_a_day, bound, kept_for, sync};
 use crate::spreading::{fewest, sibling};
 
-fn shadow(name: &str, part: ShadowPart) -> Shadow {
+pub(crate) fn shadow(name: &str, part: ShadowPart) -> Shadow {
     Shadow { name: name.into(), replaces: name.into(), part, metrics: ShadowMetrics::default() }
 }
 
-fn matching(policy: Policy) -> Shadow {
+pub(crate) fn matching(policy: Policy) -> Shadow {
     shadow(&policy.name.clone(), ShadowPart::Match(policy))
 }
 
@@ -42,7 +42,7 @@ fn binder(double: &Double, policies: Vec<Policy>, shadows: &[Shadow]) -> Arc<Bin
 
 /// Waits until the shadow has answered so many decisions, and returns how many it has compared and could not
 /// compare.
-async fn answered(shadow: &Shadow, count: u64) -> (u64, u64) {
+pub(crate) async fn answered(shadow: &Shadow, count: u64) -> (u64, u64) {
     loop {
         let counts = (shadow.metrics.compared(), shadow.metrics.not_comparable());
         if counts.0 + counts.1 >= count {
@@ -52,7 +52,7 @@ async fn answered(shadow: &Shadow, count: u64) -> (u64, u64) {
     }
 }
 
-fn latest(shadow: &Shadow) -> Difference {
+pub(crate) fn latest(shadow: &Shadow) -> Difference {
     shadow.metrics.latest().remove(0)
 }
 

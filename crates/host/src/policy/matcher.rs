@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
-use bindery_policy::{Candidates, ClaimView, Matcher, Metadata, Narrowing, PolicyFault, Verdicts};
+use bindery_policy::{Candidates, ClaimView, Fueled, Matcher, Metadata, Narrowing, PolicyFault, Verdicts};
 use wasmtime::Store;
 use wasmtime::component::{Component, HasSelf, Linker};
 
@@ -118,14 +118,19 @@ impl Matcher for ComponentMatcher {
     }
 
     fn narrow(&self, settings: &str, claim: &ClaimView) -> Result<Narrowing, PolicyFault> {
+        self.narrow_with_fuel(settings, claim).0
+    }
+
+    fn narrow_with_fuel(&self, settings: &str, claim: &ClaimView) -> Fueled<Narrowing> {
         let claim = claim.lower();
-        let answer = self
+        let (answer, used) = self
             .loaded
-            .call(|matcher, store| matcher.bindery_policy_match_().call_narrow(store, settings, &claim))
-            .0?;
-        let narrowing = carry::narrowing(answer)?;
-        narrowing.check(&self.metadata)?;
-        Ok(narrowing)
+            .call(|matcher, store| matcher.bindery_policy_match_().call_narrow(store, settings, &claim));
+        let narrowing = answer.and_then(carry::narrowing).and_then(|narrowing| {
+            narrowing.check(&self.metadata)?;
+            Ok(narrowing)
+        });
+        (narrowing, Some(used.fuel))
     }
 
     fn judge(
@@ -135,5 +140,15 @@ impl Matcher for ComponentMatcher {
         candidates: &Candidates,
     ) -> Result<Verdicts, PolicyFault> {
         self.judge_with_stats(settings, claim, candidates).0
+    }
+
+    fn judge_with_fuel(
+        &self,
+        settings: &str,
+        claim: &ClaimView,
+        candidates: &Candidates,
+    ) -> Fueled<Verdicts> {
+        let (verdicts, used) = self.judge_with_stats(settings, claim, candidates);
+        (verdicts, Some(used.fuel))
     }
 }

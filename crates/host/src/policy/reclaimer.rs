@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use bindery_policy::{Judged, Metadata, PolicyFault, Reclaimer, Released};
+use bindery_policy::{Fueled, Judged, Metadata, PolicyFault, Reclaimer, Released};
 use wasmtime::Store;
 use wasmtime::component::{Component, HasSelf, Linker};
 
@@ -85,10 +85,15 @@ impl Reclaimer for ComponentReclaimer {
     }
 
     fn judge(&self, settings: &str, shown: &Released) -> Result<Judged, PolicyFault> {
+        self.judge_with_fuel(settings, shown).0
+    }
+
+    fn judge_with_fuel(&self, settings: &str, shown: &Released) -> Fueled<Judged> {
         let (volume, claim) = shown.lower();
-        let answer = self.loaded.call(|reclaimer, store| {
+        let (answer, used) = self.loaded.call(|reclaimer, store| {
             reclaimer.bindery_policy_reclaim().call_judge(store, settings, &volume, claim.as_ref())
         });
-        Judged::from(answer.0?).check(&self.metadata)
+        let judged = answer.and_then(|answer| Judged::from(answer).check(&self.metadata));
+        (judged, Some(used.fuel))
     }
 }

@@ -27,21 +27,30 @@ impl Pass<'_> {
     /// Redacts what policies have said. Returns whether one was shown something that is redacted: then it
     /// cannot be asked again.
     pub(super) fn policies(&mut self, policies: &mut PolicyEvidence) -> bool {
-        let PolicyEvidence { matchers, reclaimers, skipped, chain: _, volumes_left_out: _, unscored: _ } =
-            policies;
-        let mut is_redacted = false;
+        let PolicyEvidence {
+            matchers,
+            reclaimers,
+            skipped,
+            calls,
+            chain: _,
+            volumes_left_out: _,
+            unscored: _,
+        } = policies;
+        let mut redacted = BTreeSet::new();
         for matcher in matchers.iter_mut().filter(|it| self.redactor.redacts_for(&it.policy)) {
             self.matcher(matcher);
-            is_redacted = true;
+            redacted.insert(matcher.policy.name.clone());
         }
         for reclaimer in reclaimers.iter_mut().filter(|it| self.redactor.redacts_for(&it.policy)) {
             self.reclaimer(reclaimer);
-            is_redacted = true;
+            redacted.insert(reclaimer.policy.name.clone());
         }
+        // They are not called again, and their calls have the rows that they were shown.
+        calls.retain(|call| !redacted.contains(&call.policy));
         for Skipped { policy: _, why } in skipped {
             *why = self.redactor.digest(why).to_string();
         }
-        is_redacted
+        !redacted.is_empty()
     }
 
     /// Redacts what a matcher was shown and what it requires. It computes the values that it requires from

@@ -12,6 +12,7 @@ use bindery_core::{
 };
 use bindery_journal::{ChainDigest, Entry, FolderWriter, Header, Record, Redacted, Rotation, Verdict, What};
 use bindery_policy::{PolicyEvidence, Skipped, Unscored};
+use serde::Serialize;
 
 pub(crate) fn volume(name: &str) -> Volume {
     Volume {
@@ -45,9 +46,23 @@ pub(crate) fn with_policies(name: &str) -> Record {
     let skipped = vec![Skipped { policy: "zone".into(), why: "it trapped".to_owned() }];
     let (chain, matchers, reclaimers) = ("sha256:0".to_owned(), Vec::new(), Vec::new());
     let unscored = Some(Unscored { policy: "wear".into(), max: 2 });
-    let policies =
-        PolicyEvidence { chain: chain.clone(), matchers, volumes_left_out: 7, unscored, reclaimers, skipped };
+    let policies = PolicyEvidence {
+        chain: chain.clone(),
+        matchers,
+        volumes_left_out: 7,
+        unscored,
+        reclaimers,
+        skipped,
+        calls: Vec::new(),
+    };
     Record { policies: Some(policies), chain: Some(chain), ..record(name) }
+}
+
+/// What policies have said, as it was written before the fuel of their calls was recorded.
+pub(crate) fn without_calls(policies: &PolicyEvidence) -> impl Serialize + '_ {
+    let PolicyEvidence { chain, matchers, volumes_left_out, unscored, reclaimers, skipped, calls: _ } =
+        policies;
+    (chain, matchers, volumes_left_out, unscored, reclaimers, skipped)
 }
 
 /// An entry about a decision of a volume.
