@@ -135,8 +135,8 @@ fn a_decision_from_before_the_fuel_of_policies_is_read_without() {
     let What::Decision(record) = &decision.what else { unreachable!("it is a decision") };
     let Record { evidence, guard, chain, policies, fuel, redacted } = &**record;
     let policies = policies.as_ref().map(without_calls);
-    let content = (decision.at_ms, evidence, guard, chain, policies, fuel, redacted);
-    let content = postcard::to_stdvec(&content).unwrap();
+    let content = postcard::to_stdvec(&(decision.at_ms, evidence, guard, chain, policies, fuel, redacted));
+    let content = content.unwrap();
     let length = u32::try_from(content.len()).unwrap().to_le_bytes();
     let bytes = [&[1][..], &length, &content].concat();
     assert_eq!(Entry::decode(&bytes).unwrap(), (decision, &[][..]));

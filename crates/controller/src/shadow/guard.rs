@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bindery_core::guard::{self, Case, Objection};
 use bindery_core::{
-    Answer, Claim, ClaimKey, ClaimRef, Class, Cluster as _, Counted, Decision, Exchange, Lookup, Question,
-    Request, Source, Spread, Subject, Volume, VolumeIndex as _,
+    Answer, Claim, ClaimKey, ClaimRef, Class, Cluster as _, Counted, Decision, Exchange, Lookup, Progress,
+    Question, Request, Source, Spread, Subject, Volume, VolumeIndex as _,
 };
 use bindery_policy::NamespaceLabels;
 use bindery_store::AsOf;
@@ -26,6 +26,27 @@ impl Then<'_> {
     fn ask(&self, question: Question) -> Option<Answer> {
         self.as_of.borrow_mut().ask(question).ok()
     }
+
+    /// The volume that was decided; of an operation, as its own writes left it.
+    fn own_volume(&self) -> Option<Arc<Volume>> {
+        match &self.request.subject {
+            Subject::SyncVolume(volume) => Some(Arc::clone(volume)),
+            Subject::SyncVolumeOperation(Progress { object, fresh, .. }) => {
+                Some(Arc::new(fresh.as_ref().unwrap_or(object).clone()))
+            }
+            Subject::SyncClaimOperation(Progress { fresh, .. }) => fresh.clone().map(Arc::new),
+            Subject::SyncClaim(_) | Subject::ReviewClaim { .. } | Subject::ReviewVolume { .. } => None,
+        }
+    }
+
+    /// The claim that was decided.
+    fn own_claim(&self) -> Option<Arc<Claim>> {
+        match &self.request.subject {
+            Subject::SyncClaim(claim) => Some(Arc::clone(claim)),
+            Subject::SyncClaimOperation(Progress { object, .. }) => Some(Arc::new(object.clone())),
+            _ => None,
+        }
+    }
 }
 
 impl Objects for Then<'_> {
@@ -34,22 +55,22 @@ impl Objects for Then<'_> {
     }
 
     fn volume(&self, name: &str) -> Lookup<Arc<Volume>> {
-        match &self.request.subject {
-            Subject::SyncVolume(volume) if *volume.name == *name => Lookup::Found(Arc::clone(volume)),
-            _ => match self.ask(Question::Volume(Source::Overlay, name.into())) {
-                Some(Answer::Volume(found)) => found,
-                _ => Lookup::Failed("it is not known what it was".into()),
-            },
+        if let Some(volume) = self.own_volume().filter(|volume| *volume.name == *name) {
+            return Lookup::Found(volume);
+        }
+        match self.ask(Question::Volume(Source::Overlay, name.into())) {
+            Some(Answer::Volume(found)) => found,
+            _ => Lookup::Failed("it is not known what it was".into()),
         }
     }
 
     fn claim(&self, key: &ClaimKey) -> Lookup<Arc<Claim>> {
-        match &self.request.subject {
-            Subject::SyncClaim(claim) if claim.key == *key => Lookup::Found(Arc::clone(claim)),
-            _ => match self.ask(Question::Claim(Source::Overlay, key.clone())) {
-                Some(Answer::Claim(found)) => found,
-                _ => Lookup::Failed("it is not known what it was".into()),
-            },
+        if let Some(claim) = self.own_claim().filter(|claim| claim.key == *key) {
+            return Lookup::Found(claim);
+        }
+        match self.ask(Question::Claim(Source::Overlay, key.clone())) {
+            Some(Answer::Claim(found)) => found,
+            _ => Lookup::Failed("it is not known what it was".into()),
         }
     }
 
