@@ -12,7 +12,7 @@ use crate::error::{RegistryError, Result, invalid};
 use crate::limits::FILE_MAX;
 
 /// The names of Docker Hub in files of credentials, without scheme.
-const HUB: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.docker.io"];
+pub(crate) const HUB: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.docker.io"];
 
 /// A file of credentials. It is read again for each push and pull, so that credentials may rotate.
 #[derive(Clone, Debug)]

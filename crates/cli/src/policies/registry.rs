@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bindery_registry::{
-    Access, Digest, Extra, Layout, Name, Reference, Registry, RegistryError, Timeouts, TrustedKeys, copy,
-    pull, verify,
+    Access, Digest, Extra, Layout, Name, Reference, Registry, RegistryError, Timeouts, Trust, copy, pull,
+    verify,
 };
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
@@ -86,8 +86,9 @@ struct Inner {
     layout: Option<Layout>,
     /// None where the network is forbidden.
     registry: Option<Registry>,
-    trusted: Option<TrustedKeys>,
-    failures: Mutex<BTreeMap<Digest, Failure>>,
+    trust: Option<Trust>,
+    /// By reference: another place of the same module may have other keys.
+    failures: Mutex<BTreeMap<String, Failure>>,
     wanted: Mutex<BTreeSet<Digest>>,
     fetches: Semaphore,
     fetched: Notify,
@@ -98,7 +99,7 @@ impl RegistryModules {
     pub(crate) fn new(cache: &CacheArgument, arguments: &ObjectRegistryArguments) -> Result<Self> {
         let timeouts = Timeouts { operation: FETCH_MAX, ..Timeouts::default() };
         let registry = arguments.registry_network.then(|| arguments.registry.client(timeouts)).transpose()?;
-        Ok(Self::with(cache.engine_cache.clone(), registry, arguments.keys.trusted()?))
+        Ok(Self::with(cache.engine_cache.clone(), registry, arguments.keys.trust()?))
     }
 
     /// Modules that were fetched before; nothing is fetched.
@@ -106,10 +107,10 @@ impl RegistryModules {
         Self::with(cache.engine_cache.clone(), None, None)
     }
 
-    fn with(folder: Option<PathBuf>, registry: Option<Registry>, trusted: Option<TrustedKeys>) -> Self {
+    fn with(folder: Option<PathBuf>, registry: Option<Registry>, trust: Option<Trust>) -> Self {
         let layout = folder.map(|folder| Layout::new(folder.join(FOLDER)));
         let (failures, wanted, fetches) = (Mutex::default(), Mutex::default(), Semaphore::new(FETCHES));
-        Self(Arc::new(Inner { layout, registry, trusted, failures, wanted, fetches, fetched: Notify::new() }))
+        Self(Arc::new(Inner { layout, registry, trust, failures, wanted, fetches, fetched: Notify::new() }))
     }
 
     /// Waits until a fetch ends.
@@ -133,11 +134,11 @@ impl RegistryModules {
             )));
         };
         // Reading and hashing takes a while.
-        let (inner, runtime) = (Arc::clone(&self.0), Handle::current());
-        let kept = spawn_blocking(move || runtime.block_on(inner.kept(&digest))).await;
+        let (inner, runtime, of) = (Arc::clone(&self.0), Handle::current(), reference.clone());
+        let kept = spawn_blocking(move || runtime.block_on(inner.kept(&of, &digest))).await;
         let why = match kept {
             Ok(Ok(module)) => {
-                self.0.failures.lock().remove(&digest);
+                self.0.failures.lock().remove(&reference.to_string());
                 return Ok(module);
             }
             Ok(Err(error)) => error,
@@ -153,7 +154,8 @@ impl RegistryModules {
     /// Why a module is not there, after its fetch has begun if it is time.
     fn fetch(&self, reference: Reference, digest: Digest, may_fetch: bool) -> Missing {
         let mut failures = self.0.failures.lock();
-        let known = failures.get(&digest);
+        let key = reference.to_string();
+        let known = failures.get(&key);
         let is_due = known.is_none_or(|known| known.retry_at.is_some_and(|at| at <= Instant::now()));
         if !is_due || !may_fetch {
             let unknown = || Missing { why: format!("{reference} is not fetched yet"), is_unverified: false };
@@ -163,7 +165,7 @@ impl RegistryModules {
             let why = format!("{REFERENCES_MAX} other modules could not be fetched; remove their objects");
             return Missing { why, is_unverified: false };
         }
-        let failure = failures.entry(digest).or_insert_with(|| Failure {
+        let failure = failures.entry(key).or_insert_with(|| Failure {
             missing: Missing { why: format!("{reference} is being fetched"), is_unverified: false },
             failures: 0,
             retry_at: None,
@@ -173,7 +175,7 @@ impl RegistryModules {
         let inner = Arc::clone(&self.0);
         tokio::spawn(async move {
             let outcome = inner.fetch(&reference, digest).await;
-            inner.end(&reference, digest, outcome);
+            inner.end(&reference, outcome);
         });
         missing
     }
@@ -186,11 +188,11 @@ impl Inner {
     }
 
     /// A module that is kept and signed.
-    async fn kept(&self, digest: &Digest) -> Result<FetchedModule, RegistryError> {
+    async fn kept(&self, reference: &Reference, digest: &Digest) -> Result<FetchedModule, RegistryError> {
         let layout = self.layout()?;
         let (_, artifact) = pull(layout, &Name::Digest(*digest)).await?;
-        let signed_by = match &self.trusted {
-            Some(trusted) => Some(verify(layout, digest, trusted).await?.keys),
+        let signed_by = match &self.trust {
+            Some(trust) => Some(verify(layout, digest, trust.of(reference)?).await?.keys),
             None => None,
         };
         Ok(FetchedModule { bytes: artifact.module, cases: artifact.cases, signed_by })
@@ -201,12 +203,12 @@ impl Inner {
         let _fetch = self.fetches.acquire().await;
         let repository = registry.repository(reference, Access::Pull)?;
         // First, so that nothing large is fetched that is not signed.
-        if let Some(trusted) = &self.trusted {
-            verify(&repository, &digest, trusted).await?;
+        if let Some(trust) = &self.trust {
+            verify(&repository, &digest, trust.of(reference)?).await?;
         }
         copy(&repository, layout, &Name::Digest(digest)).await?;
         // What cannot be used from the folder would be fetched again and again.
-        self.kept(&digest).await?;
+        self.kept(reference, &digest).await?;
         if layout.size() > KEPT_MAX {
             let wanted = self.wanted.lock().clone();
             layout.retain(|kept| *kept == digest || wanted.contains(kept))?;
@@ -215,14 +217,14 @@ impl Inner {
     }
 
     /// Remembers what came of a fetch.
-    fn end(&self, reference: &Reference, digest: Digest, outcome: Result<(), RegistryError>) {
-        let mut failures = self.failures.lock();
+    fn end(&self, reference: &Reference, outcome: Result<(), RegistryError>) {
+        let (mut failures, key) = (self.failures.lock(), reference.to_string());
         match outcome {
-            Ok(()) => _ = failures.remove(&digest),
+            Ok(()) => _ = failures.remove(&key),
             Err(error) => {
                 let why = format!("{reference}: {error}");
                 tracing::warn!(module = %reference, %error, "the module is not fetched; trying again later");
-                if let Some(failure) = failures.get_mut(&digest) {
+                if let Some(failure) = failures.get_mut(&key) {
                     let is_unverified = matches!(error, RegistryError::Unverified(_));
                     let pause = RETRY_MIN.saturating_mul(1 << failure.failures.min(10)).min(RETRY_MAX);
                     failure.missing = Missing { why, is_unverified };

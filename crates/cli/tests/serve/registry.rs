@@ -34,16 +34,19 @@ impl World {
         Self { registry, cluster, policies, folder, key }
     }
 
+    fn key(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
     fn start(&self, identity: &str, key: &str) -> Replica {
         let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
-        let key = self.folder.path().join(key).display().to_string();
         let cache = self.folder.path().join("cache").display().to_string();
         let flags = [
             "--policy-objects=true",
             "--policies",
             &shipped,
             "--registry-key",
-            &key,
+            key,
             "--engine-cache",
             &cache,
         ];
@@ -82,7 +85,8 @@ fn message<'a>(status: &'a Value, kind: &str) -> &'a str {
 #[tokio::test]
 async fn a_signed_module_is_fetched_and_stays_with_the_registry_away() {
     let world = World::new().await;
-    let mut replica = world.start("first", "ours.pub");
+    let ours = world.key("ours.pub");
+    let mut replica = world.start("first", &ours);
     replica.until_leading().await;
     world.cluster.create_available_volume("v", "10Gi").await;
 
@@ -118,14 +122,16 @@ async fn a_signed_module_is_fetched_and_stays_with_the_registry_away() {
     world.until_rejected("d").await;
 
     replica.terminate().await;
-    let mut replica = world.start("second", "ours.pub");
+    let mut replica = world.start("second", &ours);
     world.until_rejected("e").await;
     world.apply(&module, 3).await;
     world.policies.until_ready("MatchPolicy", "size", "Loaded").await;
 
-    // A key that is not trusted any more does not count, although the module is there.
+    // A key that is not trusted any more for modules of this prefix does not count, although the module is
+    // there.
     replica.terminate().await;
-    let mut replica = world.start("third", "other.pub");
+    let keys = format!("{ours},oci://{}/team={}", world.registry.host(), world.key("other.pub"));
+    let mut replica = world.start("third", &keys);
     world.policies.until_ready("MatchPolicy", "size", "ModuleUnavailable").await;
     world.registry.recover();
     replica.terminate().await;
