@@ -5,14 +5,13 @@
 //! is no longer trusted counts no more, and a registry that is away changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use bindery_registry::{
-    Access, Digest, Extra, Layout, Name, Reference, Registry, RegistryError, Timeouts, Trust, copy, pull,
-    verify,
+    Access, Digest, Extra, Layout, Name, Reference, Registry, RegistryError, Repository, Timeouts, Trust,
+    copy, pull, verify,
 };
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
@@ -92,6 +91,16 @@ struct Inner {
     wanted: Mutex<BTreeSet<Digest>>,
     fetches: Semaphore,
     fetched: Notify,
+    /// Whether a fetch is awaited, and no module is removed: in a command of a user.
+    is_of_user: bool,
+}
+
+impl Missing {
+    /// Why the module of a reference was not fetched.
+    fn of(reference: &Reference, error: &RegistryError) -> Self {
+        let is_unverified = matches!(error, RegistryError::Unverified(_));
+        Self { why: format!("{reference}: {error}"), is_unverified }
+    }
 }
 
 impl RegistryModules {
@@ -99,18 +108,37 @@ impl RegistryModules {
     pub(crate) fn new(cache: &CacheArgument, arguments: &ObjectRegistryArguments) -> Result<Self> {
         let timeouts = Timeouts { operation: FETCH_MAX, ..Timeouts::default() };
         let registry = arguments.registry_network.then(|| arguments.registry.client(timeouts)).transpose()?;
-        Ok(Self::with(cache.engine_cache.clone(), registry, arguments.keys.trust()?))
+        Ok(Self::with(cache, registry, arguments.keys.trust()?, false))
+    }
+
+    /// Modules that are fetched, with the credentials of the user, as they are asked for. Without a folder
+    /// none is kept.
+    pub(crate) fn of_user(cache: &CacheArgument, arguments: &ObjectRegistryArguments) -> Result<Self> {
+        let registry = arguments.registry_network.then(|| arguments.registry.client_of_user());
+        Ok(Self::with(cache, registry.transpose()?, arguments.keys.trust()?, true))
     }
 
     /// Modules that were fetched before; nothing is fetched.
     pub(crate) fn offline(cache: &CacheArgument) -> Self {
-        Self::with(cache.engine_cache.clone(), None, None)
+        Self::with(cache, None, None, true)
     }
 
-    fn with(folder: Option<PathBuf>, registry: Option<Registry>, trust: Option<Trust>) -> Self {
-        let layout = folder.map(|folder| Layout::new(folder.join(FOLDER)));
-        let (failures, wanted, fetches) = (Mutex::default(), Mutex::default(), Semaphore::new(FETCHES));
-        Self(Arc::new(Inner { layout, registry, trust, failures, wanted, fetches, fetched: Notify::new() }))
+    fn with(
+        cache: &CacheArgument,
+        registry: Option<Registry>,
+        trust: Option<Trust>,
+        is_of_user: bool,
+    ) -> Self {
+        Self(Arc::new(Inner {
+            layout: cache.engine_cache.as_ref().map(|folder| Layout::new(folder.join(FOLDER))),
+            registry,
+            trust,
+            failures: Mutex::default(),
+            wanted: Mutex::default(),
+            fetches: Semaphore::new(FETCHES),
+            fetched: Notify::new(),
+            is_of_user,
+        }))
     }
 
     /// Waits until a fetch ends.
@@ -147,6 +175,9 @@ impl RegistryModules {
         if self.0.registry.is_none() {
             let is_unverified = matches!(why, RegistryError::Unverified(_));
             return Err(Missing { why: format!("{why}; --registry-network is false"), is_unverified });
+        }
+        if self.0.is_of_user {
+            return self.0.fetch_now(&reference, digest).await.map_err(|error| Missing::of(&reference, &error));
         }
         Err(self.fetch(reference, digest, may_fetch))
     }
@@ -191,10 +222,32 @@ impl Inner {
     async fn kept(&self, reference: &Reference, digest: &Digest) -> Result<FetchedModule, RegistryError> {
         let layout = self.layout()?;
         let (_, artifact) = pull(layout, &Name::Digest(*digest)).await?;
-        let signed_by = match &self.trust {
-            Some(trust) => Some(verify(layout, digest, trust.of(reference)?).await?.keys),
-            None => None,
+        let signed_by = self.signed_by(layout, reference, digest).await?;
+        Ok(FetchedModule { bytes: artifact.module, cases: artifact.cases, signed_by })
+    }
+
+    /// The trusted keys that have signed a module; none where no keys are given.
+    async fn signed_by(
+        &self,
+        from: &dyn Repository,
+        reference: &Reference,
+        digest: &Digest,
+    ) -> Result<Option<BTreeSet<Digest>>, RegistryError> {
+        match &self.trust {
+            Some(trust) => Ok(Some(verify(from, digest, trust.of(reference)?).await?.keys)),
+            None => Ok(None),
+        }
+    }
+
+    /// Fetches a module, and keeps it if there is a folder for it.
+    async fn fetch_now(&self, reference: &Reference, digest: Digest) -> Result<FetchedModule, RegistryError> {
+        let (None, Some(registry)) = (&self.layout, &self.registry) else {
+            self.fetch(reference, digest).await?;
+            return self.kept(reference, &digest).await;
         };
+        let repository = registry.repository(reference, Access::Pull)?;
+        let signed_by = self.signed_by(&repository, reference, &digest).await?;
+        let (_, artifact) = pull(&repository, &Name::Digest(digest)).await?;
         Ok(FetchedModule { bytes: artifact.module, cases: artifact.cases, signed_by })
     }
 
@@ -203,13 +256,11 @@ impl Inner {
         let _fetch = self.fetches.acquire().await;
         let repository = registry.repository(reference, Access::Pull)?;
         // First, so that nothing large is fetched that is not signed.
-        if let Some(trust) = &self.trust {
-            verify(&repository, &digest, trust.of(reference)?).await?;
-        }
+        self.signed_by(&repository, reference, &digest).await?;
         copy(&repository, layout, &Name::Digest(digest)).await?;
         // What cannot be used from the folder would be fetched again and again.
         self.kept(reference, &digest).await?;
-        if layout.size() > KEPT_MAX {
+        if layout.size() > KEPT_MAX && !self.is_of_user {
             let wanted = self.wanted.lock().clone();
             layout.retain(|kept| *kept == digest || wanted.contains(kept))?;
         }
@@ -222,12 +273,10 @@ impl Inner {
         match outcome {
             Ok(()) => _ = failures.remove(&key),
             Err(error) => {
-                let why = format!("{reference}: {error}");
                 tracing::warn!(module = %reference, %error, "the module is not fetched; trying again later");
                 if let Some(failure) = failures.get_mut(&key) {
-                    let is_unverified = matches!(error, RegistryError::Unverified(_));
                     let pause = RETRY_MIN.saturating_mul(1 << failure.failures.min(10)).min(RETRY_MAX);
-                    failure.missing = Missing { why, is_unverified };
+                    failure.missing = Missing::of(reference, &error);
                     failure.failures += 1;
                     failure.retry_at = Some(Instant::now() + pause);
                 }

@@ -80,7 +80,7 @@ impl RegistryArguments {
     }
 
     /// A client with these credentials, else with those of the user.
-    pub(super) fn client_of_user(&self) -> Result<Registry> {
+    pub(crate) fn client_of_user(&self) -> Result<Registry> {
         let registry_auth = self.registry_auth.clone().or_else(users_credentials);
         Self { registry_auth, ..self.clone() }.client(Timeouts::default())
     }

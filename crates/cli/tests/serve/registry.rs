@@ -1,14 +1,18 @@
 //! Modules of cluster objects that come from a registry, on a real API server.
 
+use std::process::{Command, Output};
+
 use bindery_cluster::{Cluster, Manager, PolicyApi, Replica, condition, is_event};
 use bindery_kit::{OciRegistry, RegistrySettings};
 use bindery_registry::{
-    Access, Artifact, Extra, Format, Reference, Registry, Remote, SigningKey, Timeouts, push, sign,
+    Access, Artifact, CredentialsFile, Extra, Format, Reference, Registry, Remote, SigningKey, Timeouts, push, sign,
 };
 use k8s_openapi::api::core::v1::Event;
 use rcgen::KeyPair;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+const CREDENTIALS: (&str, &str) = ("ann", "secret");
 
 /// A registry with a cluster beside it.
 struct World {
@@ -30,23 +34,28 @@ impl World {
         let other = KeyPair::generate().unwrap();
         std::fs::write(folder.path().join("other.pub"), other.public_key_pem()).unwrap();
         let key = SigningKey::read(pair.serialize_pem().as_bytes(), None).unwrap();
-        let registry = OciRegistry::start(RegistrySettings::default());
+        let settings = RegistrySettings { token_for: Some(CREDENTIALS), ..Default::default() };
+        let registry = OciRegistry::start(settings);
+        let auths = json!({"auths": {registry.host(): {"auth": "YW5uOnNlY3JldA=="}}});
+        std::fs::write(folder.path().join("config.json"), auths.to_string()).unwrap();
         Self { registry, cluster, policies, folder, key }
     }
 
-    fn key(&self, name: &str) -> String {
+    fn path(&self, name: &str) -> String {
         self.folder.path().join(name).display().to_string()
     }
 
     fn start(&self, identity: &str, key: &str) -> Replica {
         let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
-        let cache = self.folder.path().join("cache").display().to_string();
+        let (credentials, cache) = (self.path("config.json"), self.path("cache"));
         let flags = [
             "--policy-objects=true",
             "--policies",
             &shipped,
             "--registry-key",
             key,
+            "--registry-auth",
+            &credentials,
             "--engine-cache",
             &cache,
         ];
@@ -58,7 +67,8 @@ impl World {
         let shipped = std::env::var("BINDERY_POLICIES").unwrap();
         let module = std::fs::read(format!("{shipped}/{name}.wasm")).unwrap();
         let reference: Reference = format!("oci://{}/team/{name}:1", self.registry.host()).parse().unwrap();
-        let client = Registry::new(None, None, Timeouts::default()).unwrap();
+        let credentials = CredentialsFile::new(self.path("config.json"));
+        let client = Registry::new(None, Some(credentials), Timeouts::default()).unwrap();
         let remote = client.repository(&reference, Access::Push).unwrap();
         let artifact = Artifact { module, cases: cases.to_vec(), ..Artifact::default() };
         let digest = push(&remote, &artifact, Some("1")).await.unwrap();
@@ -68,6 +78,22 @@ impl World {
     async fn apply(&self, module: &Reference, times: u32) {
         let spec = json!({"module": module.to_string(), "settings": {"times": times}});
         self.policies.apply("MatchPolicy", "size", spec).await;
+    }
+
+    /// Runs `bindery policy preview` as a user with these credentials and keys.
+    fn preview(&self, module: &Reference, times: u32, keys: &str) -> Output {
+        let document = json!({
+            "apiVersion": "policy.bindery.dev/v1alpha1",
+            "kind": "MatchPolicy",
+            "metadata": {"name": "size"},
+            "spec": {"module": module.to_string(), "settings": {"times": times}},
+        });
+        std::fs::write(self.path("size.json"), document.to_string()).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bindery"));
+        command.args(["policy", "preview", &self.path("size.json"), "--registry-key", keys]);
+        command.env("KUBECONFIG", self.cluster.kubeconfig()).env_remove("REGISTRY_AUTH_FILE");
+        command.env("DOCKER_CONFIG", self.folder.path()).env("HOME", self.folder.path());
+        command.env_remove("XDG_RUNTIME_DIR").output().unwrap()
     }
 
     async fn until_rejected(&self, claim: &str) {
@@ -85,7 +111,7 @@ fn message<'a>(status: &'a Value, kind: &str) -> &'a str {
 #[tokio::test]
 async fn a_signed_module_is_fetched_and_stays_with_the_registry_away() {
     let world = World::new().await;
-    let ours = world.key("ours.pub");
+    let ours = world.path("ours.pub");
     let mut replica = world.start("first", &ours);
     replica.until_leading().await;
     world.cluster.create_available_volume("v", "10Gi").await;
@@ -99,6 +125,15 @@ async fn a_signed_module_is_fetched_and_stays_with_the_registry_away() {
     let status = world.policies.until_ready("MatchPolicy", "size", "Loaded").await;
     assert_eq!(condition(&status, "Verified")["reason"], "Signed");
     world.until_rejected("c").await;
+    // What another number would change, from the registry.
+    let preview = world.preview(&module, 100, &ours);
+    let text = String::from_utf8_lossy(&preview.stdout);
+    assert!(text.starts_with("pvc default/c: pending (policy size rejects v: "), "{preview:?}");
+    assert!(text.ends_with("; would change to: bound to v\n"), "{preview:?}");
+    let unsigned = world.preview(&module, 100, &world.path("other.pub"));
+    let text = String::from_utf8_lossy(&unsigned.stderr);
+    assert!(unsigned.status.code() == Some(2) && text.contains("spec.module: "), "{unsigned:?}");
+    assert!(text.contains(" is not signed by the trusted key"), "{unsigned:?}");
 
     // Golden cases that came with a module and do not hold keep the last good one.
     let claim = "claim: {spec: {resources: {requests: {storage: 1Gi}}}}";
@@ -130,7 +165,7 @@ async fn a_signed_module_is_fetched_and_stays_with_the_registry_away() {
     // A key that is not trusted any more for modules of this prefix does not count, although the module is
     // there.
     replica.terminate().await;
-    let keys = format!("{ours},oci://{}/team={}", world.registry.host(), world.key("other.pub"));
+    let keys = format!("{ours},oci://{}/team={}", world.registry.host(), world.path("other.pub"));
     let mut replica = world.start("third", &keys);
     world.policies.until_ready("MatchPolicy", "size", "ModuleUnavailable").await;
     world.registry.recover();
