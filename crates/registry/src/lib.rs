@@ -23,7 +23,7 @@ mod signature;
 
 pub use artifact::{Artifact, Extra, copy, pull, pull_manifest, push};
 pub use client::{Access, Endpoint, Posted, Registry, Remote, Timeouts};
-pub use credentials::CredentialsFile;
+pub use credentials::Credentials;
 pub use digest::Digest;
 pub use error::RegistryError;
 pub use layout::Layout;

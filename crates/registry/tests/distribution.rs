@@ -6,7 +6,7 @@ mod support;
 
 use bindery_kit::{OciRegistry, RegistrySettings};
 use bindery_registry::{
-    Access, CredentialsFile, Descriptor, Digest, Layout, Manifest, Name, Registry, RegistryError, Repository,
+    Access, Credentials, Descriptor, Digest, Layout, Manifest, Name, Registry, RegistryError, Repository,
     copy, media, pull, push,
 };
 use http::Method;
@@ -76,7 +76,7 @@ async fn a_token_is_asked_for_once_and_wrong_credentials_are_told() {
     let with = |auth: &str| {
         let auths = json!({"auths": {registry.host(): {"auth": auth}}});
         std::fs::write(&file, auths.to_string()).unwrap();
-        let registry_client = Registry::new(None, Some(CredentialsFile::new(&file)), timeouts()).unwrap();
+        let registry_client = Registry::new(None, Some(Credentials::File(file.clone())), timeouts()).unwrap();
         registry_client.repository(&reference(&registry), Access::Push).unwrap()
     };
     // ann:secret

@@ -4,11 +4,15 @@
 //! fetched is kept in a folder, by digest and with its signatures, which are checked at every use: a key that
 //! is no longer trusted counts no more, and a registry that is away changes nothing.
 
+mod pull_secrets;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use bindery_kube::ApiClient;
+use bindery_policy::Pull;
 use bindery_registry::{
     Access, Digest, Extra, Layout, Name, Reference, Registry, RegistryError, Repository, Timeouts, Trust,
     copy, pull, verify,
@@ -19,6 +23,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
+use self::pull_secrets::PullSecrets;
 use crate::engine::CacheArgument;
 use crate::policy::registry::{KeyArguments, RegistryArguments};
 
@@ -49,6 +54,11 @@ pub(crate) struct ObjectRegistryArguments {
     #[arg(long, value_name = "true|false", env = "BINDERY_REGISTRY_NETWORK", default_value_t = true,
           action = clap::ArgAction::Set)]
     registry_network: bool,
+    /// A Secret with credentials of registries that cluster objects may name (`spec.pull.secret`). Repeat it
+    /// for several Secrets, or separate them by commas.
+    #[arg(long, value_name = "NAMESPACE/NAME", env = "BINDERY_REGISTRY_PULL_SECRET", value_delimiter = ',',
+          value_parser = pull_secrets::parse)]
+    registry_pull_secret: Vec<(String, String)>,
 }
 
 /// A module that was fetched.
@@ -86,48 +96,66 @@ struct Inner {
     /// None where the network is forbidden.
     registry: Option<Registry>,
     trust: Option<Trust>,
-    /// By reference: another place of the same module may have other keys.
-    failures: Mutex<BTreeMap<String, Failure>>,
+    /// None in a command of a user, which has the user's credentials. It awaits fetches, and removes no module.
+    pull_secrets: Option<PullSecrets>,
+    /// By the digest of what was asked for: the same module may be there at another place, or with other
+    /// credentials.
+    failures: Mutex<BTreeMap<Digest, Failure>>,
     wanted: Mutex<BTreeSet<Digest>>,
     fetches: Semaphore,
     fetched: Notify,
-    /// Whether a fetch is awaited, and no module is removed: in a command of a user.
-    is_of_user: bool,
 }
 
-impl Missing {
-    /// Why the module of a reference was not fetched.
-    fn of(reference: &Reference, error: &RegistryError) -> Self {
+/// A module that is asked for.
+struct Asked {
+    reference: Reference,
+    /// The digest of the reference.
+    digest: Digest,
+    pull: Pull,
+}
+
+impl Asked {
+    fn key(&self) -> Digest {
+        Digest::of(format!("{} {:?}", self.reference, self.pull).as_bytes())
+    }
+
+    /// Why it was not fetched.
+    fn missing(&self, error: &RegistryError) -> Missing {
         let is_unverified = matches!(error, RegistryError::Unverified(_));
-        Self { why: format!("{reference}: {error}"), is_unverified }
+        Missing { why: format!("{}: {error}", self.reference), is_unverified }
     }
 }
 
 impl RegistryModules {
     /// Modules in the folder of this cache.
-    pub(crate) fn new(cache: &CacheArgument, arguments: &ObjectRegistryArguments) -> Result<Self> {
+    pub(crate) fn new(
+        cache: &CacheArgument,
+        arguments: &ObjectRegistryArguments,
+        client: &ApiClient,
+    ) -> Result<Self> {
         let timeouts = Timeouts { operation: FETCH_MAX, ..Timeouts::default() };
         let registry = arguments.registry_network.then(|| arguments.registry.client(timeouts)).transpose()?;
-        Ok(Self::with(cache, registry, arguments.keys.trust()?, false))
+        let secrets = PullSecrets::new(client, &arguments.registry_pull_secret)?;
+        Ok(Self::with(cache, registry, arguments.keys.trust()?, Some(secrets)))
     }
 
     /// Modules that are fetched, with the credentials of the user, as they are asked for. Without a folder
     /// none is kept.
     pub(crate) fn of_user(cache: &CacheArgument, arguments: &ObjectRegistryArguments) -> Result<Self> {
         let registry = arguments.registry_network.then(|| arguments.registry.client_of_user());
-        Ok(Self::with(cache, registry.transpose()?, arguments.keys.trust()?, true))
+        Ok(Self::with(cache, registry.transpose()?, arguments.keys.trust()?, None))
     }
 
     /// Modules that were fetched before; nothing is fetched.
     pub(crate) fn offline(cache: &CacheArgument) -> Self {
-        Self::with(cache, None, None, true)
+        Self::with(cache, None, None, None)
     }
 
     fn with(
         cache: &CacheArgument,
         registry: Option<Registry>,
         trust: Option<Trust>,
-        is_of_user: bool,
+        pull_secrets: Option<PullSecrets>,
     ) -> Self {
         Self(Arc::new(Inner {
             layout: cache.engine_cache.as_ref().map(|folder| Layout::new(folder.join(FOLDER))),
@@ -137,7 +165,7 @@ impl RegistryModules {
             wanted: Mutex::default(),
             fetches: Semaphore::new(FETCHES),
             fetched: Notify::new(),
-            is_of_user,
+            pull_secrets,
         }))
     }
 
@@ -153,7 +181,12 @@ impl RegistryModules {
 
     /// The module of a reference, as it is kept. If it is not there, `may_fetch` begins to fetch it, and
     /// [`RegistryModules::fetched`] tells the end.
-    pub(crate) async fn get(&self, reference: &str, may_fetch: bool) -> Result<FetchedModule, Missing> {
+    pub(crate) async fn get(
+        &self,
+        reference: &str,
+        pull: &Pull,
+        may_fetch: bool,
+    ) -> Result<FetchedModule, Missing> {
         let missing = |why: String| Missing { why, is_unverified: false };
         let reference: Reference = reference.parse().map_err(missing)?;
         let Some(digest) = reference.digest() else {
@@ -164,9 +197,10 @@ impl RegistryModules {
         // Reading and hashing takes a while.
         let (inner, runtime, of) = (Arc::clone(&self.0), Handle::current(), reference.clone());
         let kept = spawn_blocking(move || runtime.block_on(inner.kept(&of, &digest))).await;
+        let asked = Asked { digest, reference, pull: pull.clone() };
         let why = match kept {
             Ok(Ok(module)) => {
-                self.0.failures.lock().remove(&reference.to_string());
+                self.0.failures.lock().remove(&asked.key());
                 return Ok(module);
             }
             Ok(Err(error)) => error,
@@ -176,16 +210,15 @@ impl RegistryModules {
             let is_unverified = matches!(why, RegistryError::Unverified(_));
             return Err(Missing { why: format!("{why}; --registry-network is false"), is_unverified });
         }
-        if self.0.is_of_user {
-            return self.0.fetch_now(&reference, digest).await.map_err(|error| Missing::of(&reference, &error));
+        if self.0.pull_secrets.is_none() {
+            return self.0.fetch_now(&asked).await.map_err(|error| asked.missing(&error));
         }
-        Err(self.fetch(reference, digest, may_fetch))
+        Err(self.fetch(asked, may_fetch))
     }
 
     /// Why a module is not there, after its fetch has begun if it is time.
-    fn fetch(&self, reference: Reference, digest: Digest, may_fetch: bool) -> Missing {
-        let mut failures = self.0.failures.lock();
-        let key = reference.to_string();
+    fn fetch(&self, asked: Asked, may_fetch: bool) -> Missing {
+        let (mut failures, key, reference) = (self.0.failures.lock(), asked.key(), &asked.reference);
         let known = failures.get(&key);
         let is_due = known.is_none_or(|known| known.retry_at.is_some_and(|at| at <= Instant::now()));
         if !is_due || !may_fetch {
@@ -205,8 +238,8 @@ impl RegistryModules {
         let missing = failure.missing.clone();
         let inner = Arc::clone(&self.0);
         tokio::spawn(async move {
-            let outcome = inner.fetch(&reference, digest).await;
-            inner.end(&reference, outcome);
+            let outcome = inner.fetch(&asked).await;
+            inner.end(&asked, outcome);
         });
         missing
     }
@@ -240,43 +273,62 @@ impl Inner {
     }
 
     /// Fetches a module, and keeps it if there is a folder for it.
-    async fn fetch_now(&self, reference: &Reference, digest: Digest) -> Result<FetchedModule, RegistryError> {
+    async fn fetch_now(&self, asked: &Asked) -> Result<FetchedModule, RegistryError> {
+        let Asked { reference, digest, .. } = asked;
         let (None, Some(registry)) = (&self.layout, &self.registry) else {
-            self.fetch(reference, digest).await?;
-            return self.kept(reference, &digest).await;
+            self.fetch(asked).await?;
+            return self.kept(reference, digest).await;
         };
         let repository = registry.repository(reference, Access::Pull)?;
-        let signed_by = self.signed_by(&repository, reference, &digest).await?;
-        let (_, artifact) = pull(&repository, &Name::Digest(digest)).await?;
+        let signed_by = self.signed_by(&repository, reference, digest).await?;
+        let (_, artifact) = pull(&repository, &Name::Digest(*digest)).await?;
         Ok(FetchedModule { bytes: artifact.module, cases: artifact.cases, signed_by })
     }
 
-    async fn fetch(&self, reference: &Reference, digest: Digest) -> Result<(), RegistryError> {
+    async fn fetch(&self, asked: &Asked) -> Result<(), RegistryError> {
         let (layout, Some(registry)) = (self.layout()?, &self.registry) else { return Ok(()) };
+        let Asked { reference, digest, pull } = asked;
         let _fetch = self.fetches.acquire().await;
+        let registry = self.client(registry, pull).await?;
         let repository = registry.repository(reference, Access::Pull)?;
         // First, so that nothing large is fetched that is not signed.
-        self.signed_by(&repository, reference, &digest).await?;
-        copy(&repository, layout, &Name::Digest(digest)).await?;
+        self.signed_by(&repository, reference, digest).await?;
+        copy(&repository, layout, &Name::Digest(*digest)).await?;
         // What cannot be used from the folder would be fetched again and again.
-        self.kept(reference, &digest).await?;
-        if layout.size() > KEPT_MAX && !self.is_of_user {
+        self.kept(reference, digest).await?;
+        if layout.size() > KEPT_MAX && self.pull_secrets.is_some() {
             let wanted = self.wanted.lock().clone();
-            layout.retain(|kept| *kept == digest || wanted.contains(kept))?;
+            layout.retain(|kept| kept == digest || wanted.contains(kept))?;
         }
         Ok(())
     }
 
+    /// The client with the authorities and the credentials that an object names. A user's command has its
+    /// own.
+    async fn client(&self, registry: &Registry, pull: &Pull) -> Result<Registry, RegistryError> {
+        let mut registry = registry.clone();
+        let Some(secrets) = &self.pull_secrets else { return Ok(registry) };
+        if let Some(authorities) = &pull.ca {
+            let trusting = registry.trusting(authorities.as_bytes());
+            let wrong = |error| RegistryError::Invalid(format!("spec.pull.ca: {error}"));
+            registry = trusting.map_err(wrong)?;
+        }
+        if let Some(secret) = &pull.secret {
+            registry = registry.with_credentials(secrets.read(secret).await?);
+        }
+        Ok(registry)
+    }
+
     /// Remembers what came of a fetch.
-    fn end(&self, reference: &Reference, outcome: Result<(), RegistryError>) {
-        let (mut failures, key) = (self.failures.lock(), reference.to_string());
+    fn end(&self, asked: &Asked, outcome: Result<(), RegistryError>) {
+        let (mut failures, key, module) = (self.failures.lock(), asked.key(), &asked.reference);
         match outcome {
             Ok(()) => _ = failures.remove(&key),
             Err(error) => {
-                tracing::warn!(module = %reference, %error, "the module is not fetched; trying again later");
+                tracing::warn!(%module, %error, "the module is not fetched; trying again later");
                 if let Some(failure) = failures.get_mut(&key) {
                     let pause = RETRY_MIN.saturating_mul(1 << failure.failures.min(10)).min(RETRY_MAX);
-                    failure.missing = Missing::of(reference, &error);
+                    failure.missing = asked.missing(&error);
                     failure.failures += 1;
                     failure.retry_at = Some(Instant::now() + pause);
                 }

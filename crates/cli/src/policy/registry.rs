@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, Result, bail};
 use bindery_registry::{
-    Access, CredentialsFile, Layout, Name, Prefix, PublicKey, Reference, Registry, Repository, Require,
+    Access, Credentials, Layout, Name, Prefix, PublicKey, Reference, Registry, Repository, Require,
     Timeouts, Trust, TrustedKeys,
 };
 
@@ -74,7 +74,7 @@ impl RegistryArguments {
             read.with_context(|| format!("--registry-ca {} cannot be read", path.display()))
         });
         let authorities = authorities.transpose()?;
-        let credentials = self.registry_auth.clone().map(CredentialsFile::new);
+        let credentials = self.registry_auth.clone().map(Credentials::File);
         let client = Registry::new(authorities.as_deref(), credentials, timeouts);
         client.context("registries cannot be asked")
     }

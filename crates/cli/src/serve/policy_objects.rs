@@ -93,7 +93,7 @@ impl ConfiguredObjects {
         let (objects, watches) = PolicyObjects::new(client);
         let (loaded, written, in_effect, readiness, differs_since) = Default::default();
         let cache = arguments.engine.cache();
-        let registry = RegistryModules::new(cache, &arguments.policy_objects.registry)?;
+        let registry = RegistryModules::new(cache, &arguments.policy_objects.registry, client)?;
         let configured = Self {
             objects,
             hosts: Hosts::new(cache, arguments.policies.shipped(), registry)?,

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use bindery_cluster::{Cluster, Manager, PolicyApi, Replica, condition, is_event};
 use bindery_kit::{OciRegistry, RegistrySettings};
 use bindery_registry::{
-    Access, Artifact, CredentialsFile, Extra, Format, Reference, Registry, Remote, SigningKey, Timeouts, push, sign,
+    Access, Artifact, Credentials, Extra, Format, Reference, Registry, Remote, SigningKey, Timeouts, push, sign,
 };
 use k8s_openapi::api::core::v1::Event;
 use rcgen::KeyPair;
@@ -67,7 +67,7 @@ impl World {
         let shipped = std::env::var("BINDERY_POLICIES").unwrap();
         let module = std::fs::read(format!("{shipped}/{name}.wasm")).unwrap();
         let reference: Reference = format!("oci://{}/team/{name}:1", self.registry.host()).parse().unwrap();
-        let credentials = CredentialsFile::new(self.path("config.json"));
+        let credentials = Credentials::File(self.path("config.json").into());
         let client = Registry::new(None, Some(credentials), Timeouts::default()).unwrap();
         let remote = client.repository(&reference, Access::Push).unwrap();
         let artifact = Artifact { module, cases: cases.to_vec(), ..Artifact::default() };
