@@ -58,6 +58,9 @@ registry-require: {{ join "," (sortAlpha $require) | quote }}
 {{- with .Values.policies.registry.authSecret }}
 registry-auth: /etc/bindery/registry-auth/config.json
 {{- end }}
+{{- with .Values.policies.registry.pullSecrets }}
+registry-pull-secret: {{ printf "%s/%s" $.Release.Namespace (join (printf ",%s/" $.Release.Namespace) .) | quote }}
+{{- end }}
 {{- with .Values.policies.registry.ca }}
 registry-ca: /etc/bindery/registry/ca.crt
 {{- end }}

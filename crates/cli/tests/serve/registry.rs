@@ -2,12 +2,14 @@
 
 use std::process::{Command, Output};
 
-use bindery_cluster::{Cluster, Manager, PolicyApi, Replica, condition, is_event};
-use bindery_kit::{OciRegistry, RegistrySettings};
+use bindery_cluster::{Cluster, Manager, PolicyApi, Replica, condition, is_event, poll};
 use bindery_registry::{
     Access, Artifact, Credentials, Extra, Format, Reference, Registry, Remote, SigningKey, Timeouts, push, sign,
 };
-use k8s_openapi::api::core::v1::Event;
+use bindery_kit::{Authority, OciRegistry, RegistrySettings};
+use k8s_openapi::api::core::v1::{Event, Secret};
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
 use rcgen::KeyPair;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -46,6 +48,10 @@ impl World {
     }
 
     fn start(&self, identity: &str, key: &str) -> Replica {
+        self.start_with(identity, key, &[])
+    }
+
+    fn start_with(&self, identity: &str, key: &str, further: &[&str]) -> Replica {
         let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
         let (credentials, cache) = (self.path("config.json"), self.path("cache"));
         let flags = [
@@ -59,7 +65,7 @@ impl World {
             "--engine-cache",
             &cache,
         ];
-        self.cluster.replica_with(identity, &flags)
+        self.cluster.replica_with(identity, &[&flags, further].concat())
     }
 
     /// Pushes a shipped policy with files of golden cases; returns its reference.
@@ -76,8 +82,37 @@ impl World {
     }
 
     async fn apply(&self, module: &Reference, times: u32) {
-        let spec = json!({"module": module.to_string(), "settings": {"times": times}});
+        self.apply_with(module, times, json!({})).await;
+    }
+
+    async fn apply_with(&self, module: &Reference, times: u32, pull: Value) {
+        let spec = json!({"module": module.to_string(), "settings": {"times": times}, "pull": pull});
         self.policies.apply("MatchPolicy", "size", spec).await;
+    }
+
+    /// Applies the policy, and waits until it cannot be fetched for this reason.
+    async fn until_not_fetched(&self, module: &Reference, pull: Value, why: &str) {
+        self.apply_with(module, 2, pull).await;
+        let mut last = Value::Null;
+        let told = poll(async || {
+            last = self.policies.until_ready("MatchPolicy", "size", "ModuleUnavailable").await;
+            message(&last, "Ready").contains(why).then_some(())
+        });
+        told.await.unwrap_or_else(|| panic!("no {why:?} in {last}"));
+    }
+
+    /// Writes a Secret with the docker configuration of a host.
+    async fn write_secret(&self, name: &str, host: &str, auth: &str) {
+        let config = json!({"auths": {host: {"auth": auth}}}).to_string();
+        let secret = json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": name},
+            "type": "kubernetes.io/dockerconfigjson",
+            "stringData": {".dockerconfigjson": config},
+        });
+        let secrets = Api::<Secret>::namespaced(self.cluster.client.clone(), "default");
+        secrets.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(&secret)).await.unwrap();
     }
 
     /// Runs `bindery policy preview` as a user with these credentials and keys.
@@ -169,5 +204,51 @@ async fn a_signed_module_is_fetched_and_stays_with_the_registry_away() {
     let mut replica = world.start("third", &keys);
     world.policies.until_ready("MatchPolicy", "size", "ModuleUnavailable").await;
     world.registry.recover();
+    replica.terminate().await;
+}
+
+#[tokio::test]
+async fn a_module_is_fetched_with_what_its_object_names() {
+    let world = World::new().await;
+    let (host, ours) = (world.registry.host(), world.path("ours.pub"));
+    // ann:wrong; zoe:hidden; ann:secret
+    world.write_secret("wrong", &host, "YW5uOndyb25n").await;
+    world.write_secret("elsewhere", "registry.example", "em9lOmhpZGRlbg==").await;
+    world.write_secret("team", &host, "YW5uOnNlY3JldA==").await;
+    let opaque = json!({"metadata": {"name": "opaque"}, "stringData": {".dockerconfigjson": "{}"}});
+    let secrets = Api::<Secret>::namespaced(world.cluster.client.clone(), "default");
+    secrets.create(&PostParams::default(), &serde_json::from_value(opaque).unwrap()).await.unwrap();
+    let listed = "default/wrong,default/elsewhere,default/team,default/opaque,default/missing";
+    let mut replica = world.start_with("first", &ours, &["--registry-pull-secret", listed]);
+    replica.until_leading().await;
+    world.cluster.create_available_volume("v", "10Gi").await;
+
+    let (module, remote) = world.push("at-most-n-times", &[]).await;
+    sign(&remote, &module, &world.key, Format::Bundle).await.unwrap();
+    let authority = Authority::new().pem();
+    for (pull, why) in [
+        (json!({"secret": "unlisted"}), "spec.pull.secret: the Secret \"unlisted\" is not among those that"),
+        (json!({"secret": "missing"}), "spec.pull.secret: the Secret default/missing cannot be read: secrets"),
+        (json!({"secret": "opaque"}), "the Secret default/opaque cannot be read: its type is \"Opaque\""),
+        (json!({"secret": "wrong"}), "refuses the credentials for team/at-most-n-times"),
+        (json!({"secret": "elsewhere"}), "asks for credentials, and there are none"),
+        (json!({"ca": "-----BEGIN CERTIFICATE-----"}), "spec.pull.ca: the certificate authorities"),
+        // The credentials of the settings are not sent to what an object trusts.
+        (json!({"ca": authority}), "asks for credentials, and there are none"),
+    ] {
+        world.until_not_fetched(&module, pull, why).await;
+    }
+    let sent = world.registry.requests();
+    let is_of_zoe = |sent: &str| sent.contains("em9lOmhpZGRlbg");
+    assert!(!sent.iter().any(|(_, _, authorization)| authorization.as_deref().is_some_and(is_of_zoe)));
+    world.apply_with(&module, 2, json!({"secret": "team", "ca": authority})).await;
+    world.policies.until_ready("MatchPolicy", "size", "Loaded").await;
+    world.until_rejected("c").await;
+
+    // A Secret is read again at each fetch.
+    world.write_secret("team", &host, "YW5uOndyb25n").await;
+    let (next, remote) = world.push("same-zone", &[]).await;
+    sign(&remote, &next, &world.key, Format::Bundle).await.unwrap();
+    world.until_not_fetched(&next, json!({"secret": "team"}), "refuses the credentials").await;
     replica.terminate().await;
 }
