@@ -143,6 +143,25 @@ async fn a_layout_finds_changed_bytes_and_forgets_what_is_not_kept() {
 }
 
 #[tokio::test]
+async fn a_module_is_kept_by_its_own_digest_for_as_long_as_it_is_wanted() {
+    let folder = tempfile::tempdir().unwrap();
+    let layout = Layout::new(folder.path());
+    let modules = [b"\0asm\x0d\0\x01\0".to_vec(), b"another".to_vec()];
+    let [kept, gone] = [Digest::of(&modules[0]), Digest::of(&modules[1])];
+    for module in modules.iter().chain(&modules[..1]) {
+        layout.put_module(module.clone()).await.unwrap();
+    }
+    assert_eq!(layout.entries().unwrap().len(), 2);
+    layout.retain(|digest| *digest == kept).unwrap();
+    assert_eq!(layout.module(&kept).await.unwrap(), modules[0]);
+    assert!(matches!(layout.module(&gone).await.unwrap_err(), RegistryError::NotFound(_)));
+    std::fs::write(folder.path().join("blobs/sha256").join(kept.hex()), b"other!!!").unwrap();
+    assert!(layout.module(&kept).await.unwrap_err().to_string().contains("it was changed"));
+    layout.put_module(modules[0].clone()).await.unwrap();
+    assert_eq!(layout.module(&kept).await.unwrap(), modules[0], "what is broken is written again");
+}
+
+#[tokio::test]
 async fn what_the_signed_manifest_does_not_name_does_not_ride_along() {
     let registry = OciRegistry::start(RegistrySettings::default());
     let remote = repository(&registry, Access::Push);

@@ -18,7 +18,7 @@ use bindery_policy::{
     Chain, ENGINE, EffectMode, LastGood, MATCH_POLICY, ObjectStatus, ObservedEngine, Policy, RECLAIM_POLICY,
     ReclaimRule, RolledBack, ShadowMetrics,
 };
-use bindery_registry::Digest;
+use bindery_registry::{Digest, Extra};
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
@@ -179,9 +179,16 @@ impl LoadedObject {
     ) -> Effect {
         let mut object = self.object.clone();
         object["spec"] = Value::Object(last_good.spec.clone());
-        let module = last_good.spec.get("module").and_then(Value::as_str);
-        let has_config_map = module.is_some_and(|module| module.starts_with(CONFIG_MAP));
-        match self.attempt(&object, hosts, objects).await {
+        let has_config_map = has_config_map(&object["spec"]);
+        let kept = match last_good.digest.parse() {
+            Ok(digest) if has_config_map => hosts.registry.kept_module(digest).await,
+            _ => None,
+        };
+        let loaded = match kept {
+            Some(module) => Self::loaded(&object, module, Vec::new(), hosts).await,
+            None => self.attempt(&object, hosts, objects).await,
+        };
+        match loaded {
             // A file comes with Bindery: a new build of it is still the same policy.
             Ok((effect, digest)) if *last_good.digest == *digest || !has_config_map => {
                 self.last_good = Some(LastGood { digest: digest.into(), ..last_good });
@@ -249,6 +256,21 @@ impl LoadedObject {
         objects: &PolicyObjects,
     ) -> Result<(Effect, String), Fault> {
         let (module, cases) = self.module(object, hosts, objects).await?;
+        let kept = (has_config_map(&object["spec"]) && hosts.fetches).then(|| module.clone());
+        let loaded = Self::loaded(object, module, cases, hosts).await?;
+        if let Some(module) = kept {
+            hosts.registry.keep(module).await;
+        }
+        Ok(loaded)
+    }
+
+    /// Compiles and checks a module.
+    async fn loaded(
+        object: &Value,
+        module: Vec<u8>,
+        cases: Vec<Extra>,
+        hosts: &Hosts,
+    ) -> Result<(Effect, String), Fault> {
         let kind = if object["kind"] == ENGINE { ComponentKind::Engine } else { ComponentKind::Policy };
         let compiled = hosts.compile(kind, &module).await;
         compiled.map_err(|error| Fault { cause: Cause::ModuleInvalid, why: format!("{error:#}") })?;
@@ -257,12 +279,21 @@ impl LoadedObject {
         loaded.unwrap_or_else(|panic| Err(Fault { cause: Cause::ModuleInvalid, why: panic.to_string() }))
     }
 
-    /// The modules of registries that it names now, and in its earlier generations.
-    pub(crate) fn registry_digests(&self) -> impl Iterator<Item = Digest> {
-        let earlier = self.last_good.iter().chain(&self.history).filter_map(|good| good.spec.get("module"));
-        let modules = self.object["spec"].get("module").into_iter().chain(earlier);
-        modules.filter_map(|module| named_digest(module.as_str()?))
+    /// The modules of registries that it names now and in its earlier generations, by the digest that it
+    /// names; those of ConfigMaps that were good, by the digest of their bytes.
+    pub(crate) fn kept_modules(&self) -> impl Iterator<Item = Digest> {
+        let earlier = self.last_good.iter().chain(&self.history);
+        let earlier = earlier.filter_map(|good| match good.spec.get("module")?.as_str()? {
+            module if module.starts_with(CONFIG_MAP) => good.digest.parse().ok(),
+            module => named_digest(module),
+        });
+        self.object["spec"]["module"].as_str().and_then(named_digest).into_iter().chain(earlier)
     }
+}
+
+/// Whether the module of a `spec` is in a ConfigMap.
+fn has_config_map(spec: &Value) -> bool {
+    spec["module"].as_str().is_some_and(|module| module.starts_with(CONFIG_MAP))
 }
 
 /// What holds everything that an object matches. A field that this version does not know, or a wrong name,

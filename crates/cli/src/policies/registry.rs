@@ -174,7 +174,27 @@ impl RegistryModules {
         self.0.fetched.notified().await;
     }
 
-    /// The modules that objects name. Others are removed when there are too many.
+    /// Keeps the module of a ConfigMap, whose owner may replace it. A user's command keeps none.
+    pub(crate) async fn keep(&self, module: Vec<u8>) {
+        if self.0.layout.is_none() || self.0.pull_secrets.is_none() {
+            return;
+        }
+        let (inner, runtime) = (Arc::clone(&self.0), Handle::current());
+        let kept = spawn_blocking(move || runtime.block_on(inner.keep(module))).await;
+        if let Err(error) = kept.unwrap_or_else(|panic| Err(RegistryError::Invalid(panic.to_string()))) {
+            tracing::warn!(%error, "a module is not kept: a restart needs it in its ConfigMap");
+        }
+    }
+
+    /// The module that was kept by this digest of its bytes.
+    pub(crate) async fn kept_module(&self, digest: Digest) -> Option<Vec<u8>> {
+        let (inner, runtime) = (Arc::clone(&self.0), Handle::current());
+        let kept = spawn_blocking(move || runtime.block_on(inner.layout().ok()?.module(&digest)).ok());
+        kept.await.ok().flatten()
+    }
+
+    /// The modules that objects name: in registries by the digest of the manifest, in ConfigMaps by that of
+    /// the module. Others are removed when there are too many.
     pub(crate) fn want(&self, modules: impl Iterator<Item = Digest>) {
         *self.0.wanted.lock() = modules.collect();
     }
@@ -296,9 +316,26 @@ impl Inner {
         copy(&repository, layout, &Name::Digest(*digest)).await?;
         // What cannot be used from the folder would be fetched again and again.
         self.kept(reference, digest).await?;
+        self.tidy(digest)
+    }
+
+    /// Keeps a module by the digest of its bytes.
+    async fn keep(&self, module: Vec<u8>) -> Result<(), RegistryError> {
+        let digest = Digest::of(&module);
+        self.layout()?.put_module(module).await?;
+        self.tidy(&digest)
+    }
+
+    /// Removes modules that no object names, if there are too many: not `new`, whose object is not loaded yet.
+    fn tidy(&self, new: &Digest) -> Result<(), RegistryError> {
+        let layout = self.layout()?;
+        let wanted = {
+            let mut wanted = self.wanted.lock();
+            wanted.insert(*new);
+            wanted.clone()
+        };
         if layout.size() > KEPT_MAX && self.pull_secrets.is_some() {
-            let wanted = self.wanted.lock().clone();
-            layout.retain(|kept| kept == digest || wanted.contains(kept))?;
+            layout.retain(|kept| wanted.contains(kept))?;
         }
         Ok(())
     }

@@ -231,7 +231,7 @@ impl ConfiguredObjects {
         let changed = self.replace(name, loaded);
         let config_maps = self.loaded.values().flat_map(LoadedObject::config_maps).collect();
         self.objects.follow(&config_maps);
-        self.hosts.registry().want(self.loaded.values().flat_map(LoadedObject::registry_digests));
+        self.hosts.registry().want(self.loaded.values().flat_map(LoadedObject::kept_modules));
         changed
     }
 

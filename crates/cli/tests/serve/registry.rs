@@ -1,4 +1,4 @@
-//! Modules of cluster objects that come from a registry, on a real API server.
+//! Modules of cluster objects that come from a registry, or are kept as if, on a real API server.
 
 use std::process::{Command, Output};
 
@@ -7,12 +7,14 @@ use bindery_registry::{
     Access, Artifact, Credentials, Extra, Format, Reference, Registry, Remote, SigningKey, Timeouts, push, sign,
 };
 use bindery_kit::{Authority, OciRegistry, RegistrySettings};
-use k8s_openapi::api::core::v1::{Event, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use rcgen::KeyPair;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+use super::policy_objects::{modules, until_rejected};
 
 const CREDENTIALS: (&str, &str) = ("ann", "secret");
 
@@ -251,4 +253,47 @@ async fn a_module_is_fetched_with_what_its_object_names() {
     sign(&remote, &next, &world.key, Format::Bundle).await.unwrap();
     world.until_not_fetched(&next, json!({"secret": "team"}), "refuses the credentials").await;
     replica.terminate().await;
+}
+
+#[tokio::test]
+async fn a_module_of_a_config_map_outlives_a_restart_of_all_replicas() {
+    let cluster = Cluster::start(Manager::WithoutBinder).await;
+    let policies = cluster.policies();
+    policies.install().await;
+    let caches = tempfile::tempdir().unwrap();
+    let start_all = || {
+        ["first", "second"].map(|identity| {
+            let cache = caches.path().join(identity).display().to_string();
+            cluster.replica_with(identity, &["--policy-objects=true", "--engine-cache", &cache])
+        })
+    };
+    let mut replicas = start_all();
+    let shipped = std::env::var("BINDERY_POLICIES").unwrap();
+    let module = std::fs::read(format!("{shipped}/at-most-n-times.wasm")).unwrap();
+    let config_maps = Api::<ConfigMap>::namespaced(cluster.client.clone(), "default");
+    config_maps.create(&PostParams::default(), &modules("m.wasm", module)).await.unwrap();
+    let spec = json!({"module": "configmap:default/modules/m.wasm", "settings": {"times": 2}});
+    policies.apply("MatchPolicy", "size", spec).await;
+    let good = policies.until_ready("MatchPolicy", "size", "Loaded").await;
+    for replica in &mut replicas {
+        replica.until_metrics("policy=\"size\"").await;
+    }
+
+    let garbage = modules("m.wasm", b"no component".to_vec());
+    config_maps.replace("modules", &PostParams::default(), &garbage).await.unwrap();
+    policies.until_ready("MatchPolicy", "size", "ModuleInvalid").await;
+    for mut replica in replicas {
+        replica.terminate().await;
+    }
+    let replicas = start_all();
+    cluster.create_available_volume("large", "9Gi").await;
+    cluster.create_claim("c", "1Gi").await;
+    until_rejected(&cluster, "c", "; 1 of 1 volumes rejected: size 1").await;
+    let status = policies.until_ready("MatchPolicy", "size", "ModuleInvalid").await;
+    assert_eq!(status["lastGood"], good["lastGood"]);
+    let message = condition(&status, "Ready")["message"].as_str().unwrap();
+    assert!(message.ends_with("; generation 1 stays in effect"), "{message}");
+    for mut replica in replicas {
+        replica.terminate().await;
+    }
 }
