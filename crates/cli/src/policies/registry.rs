@@ -4,14 +4,13 @@
 //! fetched is kept in a folder, by digest and with its signatures, which are checked at every use: a key that
 //! is no longer trusted counts no more, and a registry that is away changes nothing.
 
-mod pull_secrets;
+pub(crate) mod pull_secrets;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use bindery_kube::ApiClient;
 use bindery_policy::Pull;
 use bindery_registry::{
     Access, Digest, Extra, Layout, Name, Reference, Registry, RegistryError, Repository, Timeouts, Trust,
@@ -54,11 +53,6 @@ pub(crate) struct ObjectRegistryArguments {
     #[arg(long, value_name = "true|false", env = "BINDERY_REGISTRY_NETWORK", default_value_t = true,
           action = clap::ArgAction::Set)]
     registry_network: bool,
-    /// A Secret with credentials of registries that cluster objects may name (`spec.pull.secret`). Repeat it
-    /// for several Secrets, or separate them by commas.
-    #[arg(long, value_name = "NAMESPACE/NAME", env = "BINDERY_REGISTRY_PULL_SECRET", value_delimiter = ',',
-          value_parser = pull_secrets::parse)]
-    registry_pull_secret: Vec<(String, String)>,
 }
 
 /// A module that was fetched.
@@ -131,12 +125,11 @@ impl RegistryModules {
     pub(crate) fn new(
         cache: &CacheArgument,
         arguments: &ObjectRegistryArguments,
-        client: &ApiClient,
+        pull_secrets: PullSecrets,
     ) -> Result<Self> {
         let timeouts = Timeouts { operation: FETCH_MAX, ..Timeouts::default() };
         let registry = arguments.registry_network.then(|| arguments.registry.client(timeouts)).transpose()?;
-        let secrets = PullSecrets::new(client, &arguments.registry_pull_secret)?;
-        Ok(Self::with(cache, registry, arguments.keys.trust()?, Some(secrets)))
+        Ok(Self::with(cache, registry, arguments.keys.trust()?, Some(pull_secrets)))
     }
 
     /// Modules that are fetched, with the credentials of the user, as they are asked for. Without a folder

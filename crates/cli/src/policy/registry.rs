@@ -125,7 +125,7 @@ impl<T: FromStr<Err: std::fmt::Display>> FromStr for For<T> {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (prefix, value) = match text.split_once('=') {
-            Some((prefix, value)) if prefix.starts_with("oci://") => (Some(prefix.parse()?), value),
+            Some((prefix, value)) if prefix.starts_with("oci://") => (Some(prefix.parse::<Prefix>()?), value),
             _ if text.starts_with("oci://") => return Err(format!("{text:?} is not PREFIX=VALUE")),
             _ => (None, text),
         };
@@ -153,10 +153,10 @@ impl KeyArguments {
         }
         let mut required = BTreeMap::new();
         for For { prefix, value } in &self.registry_require {
-            if let Some(prefix) = prefix
-                && !keys.contains_key(&Some(prefix.clone()))
+            if let Some(named) = prefix
+                && !keys.contains_key(prefix)
             {
-                bail!("--registry-require names {prefix}, and no --registry-key does; give a key for it");
+                bail!("--registry-require names {named}, and no --registry-key does; give a key for it");
             }
             if required.insert(prefix, *value).is_some_and(|other| other != *value) {
                 bail!("--registry-require has any and all for the same modules; give one of them");
