@@ -7,8 +7,8 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, Result, bail};
 use bindery_registry::{
-    Access, Credentials, Layout, Name, Prefix, PublicKey, Reference, Registry, Repository, Require,
-    Timeouts, Trust, TrustedKeys,
+    Access, Credentials, Layout, Name, Prefix, PublicKey, Reference, Registry, Repository, Require, Timeouts,
+    Trust, TrustedKeys,
 };
 
 /// How registries are reached.
@@ -45,8 +45,13 @@ pub(crate) struct KeyArguments {
     registry_key: Vec<For<PathBuf>>,
     /// How many of the keys must have signed a module: one of them, or each. A prefix has its own answer,
     /// `any` unless it is given.
-    #[arg(long, value_name = "[PREFIX=]any|all", env = "BINDERY_REGISTRY_REQUIRE", default_value = "any",
-          value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "[PREFIX=]any|all",
+        env = "BINDERY_REGISTRY_REQUIRE",
+        default_value = "any",
+        value_delimiter = ','
+    )]
     registry_require: Vec<For<RequireArgument>>,
 }
 

@@ -133,7 +133,10 @@ fn a_bad_setting_is_refused_with_its_place_and_what_is_allowed() {
         ),
         (line(&["--registry-key=oci://ghcr.io/Team=a"]), &["--registry-key", "a repository has lower-case"]),
         (file("registry-key: oci://ghcr.io/team"), &["setting registry-key in", "is not PREFIX=VALUE"]),
-        (line(&["--registry-pull-secret=team"]), &["--registry-pull-secret", "\"team\" is not NAMESPACE/NAME"]),
+        (
+            line(&["--registry-pull-secret=team"]),
+            &["--registry-pull-secret", "\"team\" is not NAMESPACE/NAME"],
+        ),
         (file("registry-require: some"), &["setting registry-require in", "\"some\" is neither any nor all"]),
         (file("log: a=b=c"), &["setting log in settings.yaml", "a=b=c"]),
         (

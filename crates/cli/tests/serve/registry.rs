@@ -3,10 +3,11 @@
 use std::process::{Command, Output};
 
 use bindery_cluster::{Cluster, Manager, PolicyApi, Replica, condition, is_event, poll};
-use bindery_registry::{
-    Access, Artifact, Credentials, Extra, Format, Reference, Registry, Remote, SigningKey, Timeouts, push, sign,
-};
 use bindery_kit::{Authority, OciRegistry, RegistrySettings};
+use bindery_registry::{
+    Access, Artifact, Credentials, Extra, Format, Reference, Registry, Remote, SigningKey, Timeouts, push,
+    sign,
+};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -230,7 +231,10 @@ async fn a_module_is_fetched_with_what_its_object_names() {
     let authority = Authority::new().pem();
     for (pull, why) in [
         (json!({"secret": "unlisted"}), "spec.pull.secret: the Secret \"unlisted\" is not among those that"),
-        (json!({"secret": "missing"}), "spec.pull.secret: the Secret default/missing cannot be read: secrets"),
+        (
+            json!({"secret": "missing"}),
+            "spec.pull.secret: the Secret default/missing cannot be read: secrets",
+        ),
         (json!({"secret": "opaque"}), "the Secret default/opaque cannot be read: its type is \"Opaque\""),
         (json!({"secret": "wrong"}), "refuses the credentials for team/at-most-n-times"),
         (json!({"secret": "elsewhere"}), "asks for credentials, and there are none"),

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use super::TrustedKeys;
 use crate::credentials::HUB;
-use crate::error::{RegistryError, Result};
+use crate::error::RegistryError;
 use crate::reference::{Reference, SCHEME, is_component, is_host, is_loopback, without_port};
 
 /// A beginning of references: `oci://HOST[:PORT][/REPOSITORY]`. It ends where a component of the repository
@@ -53,7 +53,7 @@ impl fmt::Display for Prefix {
 impl FromStr for Prefix {
     type Err = String;
 
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let wrong = |why: &str| format!("{text:?}: {why}; give oci://HOST or oci://HOST/REPOSITORY");
         let rest = text.strip_prefix(SCHEME).ok_or_else(|| wrong("it does not begin with oci://"))?;
         let rest = rest.strip_suffix('/').unwrap_or(rest);
@@ -88,7 +88,7 @@ impl Trust {
     /// # Errors
     ///
     /// [`RegistryError::Unverified`]: there are none for it.
-    pub fn of(&self, reference: &Reference) -> std::result::Result<&TrustedKeys, RegistryError> {
+    pub fn of(&self, reference: &Reference) -> Result<&TrustedKeys, RegistryError> {
         let prefixes = self.0.keys().flatten().filter(|prefix| prefix.is_of(reference));
         let longest = prefixes.max_by_key(|prefix| prefix.components.len()).cloned();
         self.0.get(&longest).or_else(|| self.0.get(&None)).ok_or_else(|| self.none(reference))

@@ -226,7 +226,10 @@ async fn kinds_take_examples_refuse_mistakes_and_are_explained_and_printed() {
             &["the absolute path of a file", "`configmap:NAMESPACE/NAME/KEY`"],
         ),
         ("explain mpol.spec.mode", &["ENUM: enforce shadow off", "`off`: It is not loaded."]),
-        ("explain mpol.spec.pull", &["How a module of a registry is fetched", "secret <string>", "policies.registry.pullSecrets"]),
+        (
+            "explain mpol.spec.pull",
+            &["How a module of a registry is fetched", "secret <string>", "policies.registry.pullSecrets"],
+        ),
         ("explain rpol.spec.allow", &["`OfferAgain`: To offer a volume again with its data."]),
         ("explain bengine", &["The component that decides"]),
     ] {
