@@ -68,7 +68,7 @@ impl World {
             "--engine-cache",
             &cache,
         ];
-        self.cluster.replica_with(identity, &[&flags, further].concat())
+        self.cluster.replica_with(identity, &[&flags[..], further].concat())
     }
 
     /// Pushes a shipped policy with files of golden cases; returns its reference.
