@@ -90,7 +90,8 @@ struct Inner {
     /// None where the network is forbidden.
     registry: Option<Registry>,
     trust: Option<Trust>,
-    /// None in a command of a user, which has the user's credentials. It awaits fetches, and removes no module.
+    /// None in a command of a user, which has the user's credentials. It awaits fetches, and removes no
+    /// module.
     pull_secrets: Option<PullSecrets>,
     /// By the digest of what was asked for: the same module may be there at another place, or with other
     /// credentials.
@@ -319,7 +320,8 @@ impl Inner {
         self.tidy(&digest)
     }
 
-    /// Removes modules that no object names, if there are too many: not `new`, whose object is not loaded yet.
+    /// Removes modules that no object names, if there are too many: not `new`, whose object is not loaded
+    /// yet.
     fn tidy(&self, new: &Digest) -> Result<(), RegistryError> {
         let layout = self.layout()?;
         let wanted = {

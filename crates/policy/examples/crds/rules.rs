@@ -43,8 +43,8 @@ const RULES: [Rule; 8] = [
     (
         &["/properties/spec"],
         "!has(self.pull) || self.module.startsWith('oci://')",
-        "'spec.pull is given, and spec.module is ' + self.module + '; give it only for a module of a registry, \
-         oci://HOST/REPOSITORY@sha256:HEX'",
+        "'spec.pull is given, and spec.module is ' + self.module + '; give it only for a module of a \
+         registry, oci://HOST/REPOSITORY@sha256:HEX'",
     ),
     (
         &["/properties/spec/properties/pull/properties/secret"],
