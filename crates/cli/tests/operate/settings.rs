@@ -131,13 +131,6 @@ fn a_bad_setting_is_refused_with_its_place_and_what_is_allowed() {
             line(&["--journal-redact-label=a", "--journal-redact-key-file=/dev/null"]),
             &["--journal-redact-key-file /dev/null has 0 bytes; give a file of at least 32 random bytes"],
         ),
-        (line(&["--registry-key=oci://ghcr.io/Team=a"]), &["--registry-key", "a repository has lower-case"]),
-        (file("registry-key: oci://ghcr.io/team"), &["setting registry-key in", "is not PREFIX=VALUE"]),
-        (
-            line(&["--registry-pull-secret=team"]),
-            &["--registry-pull-secret", "\"team\" is not NAMESPACE/NAME"],
-        ),
-        (file("registry-require: some"), &["setting registry-require in", "\"some\" is neither any nor all"]),
         (file("log: a=b=c"), &["setting log in settings.yaml", "a=b=c"]),
         (
             file("log: inof"),
@@ -151,6 +144,19 @@ fn a_bad_setting_is_refused_with_its_place_and_what_is_allowed() {
         (environment(&[("BINDERY_IDENTITY", " ")]), &["as BINDERY_IDENTITY", "it is empty"]),
         (line(&["--identity="]), &["--identity", "it is empty"]),
         (file("config: other.yaml"), &["setting config in settings.yaml", "there is no such setting"]),
+    ]);
+}
+
+#[test]
+fn a_bad_setting_of_registries_is_refused_with_what_is_allowed() {
+    check(&[
+        (line(&["--registry-key=oci://ghcr.io/Team=a"]), &["--registry-key", "a repository has lower-case"]),
+        (file("registry-key: oci://ghcr.io/team"), &["setting registry-key in", "is not PREFIX=VALUE"]),
+        (
+            line(&["--registry-pull-secret=team"]),
+            &["--registry-pull-secret", "\"team\" is not NAMESPACE/NAME"],
+        ),
+        (file("registry-require: some"), &["setting registry-require in", "\"some\" is neither any nor all"]),
     ]);
 }
 
