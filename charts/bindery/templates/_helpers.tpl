@@ -124,11 +124,19 @@ that is less.
 {{- toJson $documents -}}
 {{- end -}}
 
-{{/* The public keys of registries by name, without those that null takes away. */}}
+{{/* The public keys of registries by file, each with the prefix of its modules; without those that null takes away. */}}
 {{- define "bindery.registryKeys" -}}
 {{- $keys := dict -}}
 {{- range $name, $text := .Values.policies.registry.keys -}}
-{{- with $text }}{{ $_ := set $keys $name . }}{{ end -}}
+{{- with $text }}{{ $_ := set $keys (printf "%s.pub" $name) (dict "for" "" "text" .) }}{{ end -}}
+{{- end -}}
+{{- range $place, $of := .Values.policies.registry.prefixes -}}
+{{- if and $of (not (compact (values $of.keys))) -}}
+{{- fail (printf "policies.registry.prefixes.%s has no key: give one, or set it to null" $place) -}}
+{{- end -}}
+{{- range $name, $text := ($of | default dict).keys -}}
+{{- with $text }}{{ $_ := set $keys (printf "%s.%s.pub" $place $name) (dict "for" (printf "%s=" $of.prefix) "text" .) }}{{ end -}}
+{{- end -}}
 {{- end -}}
 {{- toJson $keys -}}
 {{- end -}}
@@ -137,9 +145,7 @@ that is less.
 {{- define "bindery.registryFiles" -}}
 {{- $files := dict -}}
 {{- if .Values.policies.objects -}}
-{{- range $name, $text := include "bindery.registryKeys" . | fromJson -}}
-{{- $_ := set $files (printf "%s.pub" $name) $text -}}
-{{- end -}}
+{{- range $file, $key := include "bindery.registryKeys" . | fromJson }}{{ $_ := set $files $file $key.text }}{{ end -}}
 {{- with .Values.policies.registry.ca }}{{ $_ := set $files "ca.crt" . }}{{ end -}}
 {{- end -}}
 {{- toJson $files -}}

@@ -47,12 +47,19 @@ policy-objects: true
 registry-network: {{ .Values.policies.registry.network }}
 {{- with include "bindery.registryKeys" . | fromJson }}
 {{- $files := list }}
-{{- range $name, $_ := . }}{{ $files = append $files (printf "/etc/bindery/registry/%s.pub" $name) }}{{ end }}
+{{- range $file, $key := . }}{{ $files = append $files (printf "%s/etc/bindery/registry/%s" $key.for $file) }}{{ end }}
 registry-key: {{ join "," $files | quote }}
-registry-require: {{ $.Values.policies.registry.require | quote }}
+{{- $require := list $.Values.policies.registry.require }}
+{{- range compact (values $.Values.policies.registry.prefixes) }}
+{{- $require = append $require (printf "%s=%s" .prefix (.require | default "any")) }}
+{{- end }}
+registry-require: {{ join "," (sortAlpha $require) | quote }}
 {{- end }}
 {{- with .Values.policies.registry.authSecret }}
 registry-auth: /etc/bindery/registry-auth/config.json
+{{- end }}
+{{- with .Values.policies.registry.pullSecrets }}
+registry-pull-secret: {{ printf "%s/%s" $.Release.Namespace (join (printf ",%s/" $.Release.Namespace) .) | quote }}
 {{- end }}
 {{- with .Values.policies.registry.ca }}
 registry-ca: /etc/bindery/registry/ca.crt

@@ -88,6 +88,14 @@ fn a_policy_is_pushed_signed_verified_and_pulled() {
         let refused = policy(&home, &["pull", reference, "--output", "no", "--registry-key", &other]);
         assert!(refused.status == 1 && refused.stdout.contains("by other keys"), "{refused:?}");
         assert!(!home.path().join("no").exists());
+        let at = |repository: &str, key: &str| format!("oci://{}/{repository}={key}", registry.host());
+        let (whole, part) = (format!("{},{other}", at("team", &public)), at("tea", &public));
+        done(&home, &["verify", reference, "--registry-key", &whole]);
+        let elsewhere = policy(&home, &["verify", reference, "--registry-key", &part]);
+        assert!(elsewhere.status == 1 && elsewhere.stdout.contains("no key is trusted for"), "{elsewhere:?}");
+        let none = ["verify", reference, "--registry-key", &public, "--registry-require", &at("team", "all")];
+        let none = policy(&home, &none);
+        assert!(none.status == 2 && none.stderr.contains("no --registry-key does"), "{none:?}");
         done(&home, &["pull", &tagged, "--output", "out", "--to", "mirror", "--registry-key", &public]);
         for file in ["same-zone.wasm", "README.md", "cases/cases.yaml"] {
             let (ours, pulled) = (home.path().join(file), home.path().join("out").join(file));

@@ -1,5 +1,6 @@
 //! Reads and patches objects as JSON, for commands of users.
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use http::Method;
 use serde_json::Value;
 
@@ -9,6 +10,10 @@ use crate::rest::{self, Fault};
 
 /// Objects in one page of a list (client-go's default).
 const PAGE: u32 = 500;
+
+/// The type of Secrets with credentials of registries, and their key.
+const DOCKER_CONFIG: &str = "kubernetes.io/dockerconfigjson";
+const DOCKER_CONFIG_KEY: &str = ".dockerconfigjson";
 
 /// Why objects could not be read or patched.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,6 +51,21 @@ impl From<Fault> for ReadError {
 pub async fn get(client: &ApiClient, collection: &str, name: &str) -> Result<Value, ReadError> {
     let name = segment(name).map_err(|error| ReadError::Failed(error.to_string()))?;
     Ok(rest::json(client, Method::GET, &format!("{collection}/{name}"), None).await?)
+}
+
+/// The docker configuration (`.dockerconfigjson`) in a Secret of type `kubernetes.io/dockerconfigjson`.
+///
+/// # Errors
+///
+/// The Secret could not be read, does not exist, or is of another type. The error has nothing of its data.
+pub async fn docker_config(client: &ApiClient, namespace: &str, name: &str) -> Result<Vec<u8>, ReadError> {
+    let secret = get(client, &format!("/api/v1/namespaces/{namespace}/secrets"), name).await?;
+    if secret["type"] != DOCKER_CONFIG {
+        return Err(ReadError::Failed(format!("its type is {}, not {DOCKER_CONFIG:?}", secret["type"])));
+    }
+    let data = secret["data"][DOCKER_CONFIG_KEY].as_str().map(|data| BASE64_STANDARD.decode(data));
+    let missing = || ReadError::Failed(format!("it has no data of key {DOCKER_CONFIG_KEY:?}"));
+    data.and_then(Result::ok).ok_or_else(missing)
 }
 
 /// Applies a merge patch (RFC 7386) to the object of that name in a collection. Returns the object.

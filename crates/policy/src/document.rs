@@ -6,7 +6,7 @@ use bindery_core::{CLAIM_FACTS, ClaimFact, RECLAIM_POLICY_BEFORE, Text, VolumeFa
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Allowed, LabelSelector, Matcher, Matches, OnFailure, Otherwise, Policy, PolicyMetrics, ReclaimRule,
+    Allowed, LabelSelector, Matcher, Matches, OnFailure, Otherwise, Policy, PolicyMetrics, Pull, ReclaimRule,
     Reclaimer, is_name,
 };
 
@@ -89,6 +89,9 @@ pub struct EngineSpec {
     /// ConfigMap, and `oci://HOST/REPOSITORY@sha256:HEX`, an artifact of a registry.
     #[cfg_attr(feature = "schema", schemars(length(max = MODULE_MAX)))]
     pub module: String,
+    /// How a module of a registry is fetched; only for a module `oci://…` of a cluster object.
+    #[serde(default)]
+    pub pull: Pull,
     /// Whether it is in effect (`enforce`, the default), decides beside the one that is and shows differences
     /// (`shadow`), or is not loaded (`off`). One engine is in effect: of several the first by name.
     #[serde(default)]
@@ -105,6 +108,9 @@ pub struct MatchPolicySpec {
     /// ConfigMap, and `oci://HOST/REPOSITORY@sha256:HEX`, an artifact of a registry.
     #[cfg_attr(feature = "schema", schemars(length(max = MODULE_MAX)))]
     pub module: String,
+    /// How a module of a registry is fetched; only for a module `oci://…` of a cluster object.
+    #[serde(default)]
+    pub pull: Pull,
     /// Whether it is in effect (`enforce`, the default), decides beside those that are and shows differences
     /// (`shadow`), or is not loaded (`off`).
     #[serde(default)]
@@ -180,6 +186,9 @@ pub struct ReclaimPolicySpec {
     /// ConfigMap, and `oci://HOST/REPOSITORY@sha256:HEX`, an artifact of a registry.
     #[cfg_attr(feature = "schema", schemars(length(max = MODULE_MAX)))]
     pub module: String,
+    /// How a module of a registry is fetched; only for a module `oci://…` of a cluster object.
+    #[serde(default)]
+    pub pull: Pull,
     /// Whether it is in effect (`enforce`, the default), decides beside those that are and shows differences
     /// (`shadow`), or is not loaded (`off`).
     #[serde(default)]
@@ -216,6 +225,17 @@ fn max_candidates() -> u32 {
     MAX_CANDIDATES
 }
 
+impl EngineDocument {
+    /// Checks what the types do not say.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that names the field, the value and what is allowed.
+    pub fn check(&self) -> Result<(), String> {
+        self.spec.pull.check(&self.spec.module)
+    }
+}
+
 impl MatchPolicy {
     /// Checks what the types do not say.
     ///
@@ -225,6 +245,7 @@ impl MatchPolicy {
     pub fn check(&self) -> Result<(), String> {
         check_name(&self.metadata)?;
         let spec = &self.spec;
+        spec.pull.check(&spec.module)?;
         for (field, value, max) in [
             ("spec.weight", spec.weight, WEIGHT_MAX),
             ("spec.maxCandidates", spec.max_candidates, MAX_CANDIDATES_MAX),
@@ -262,6 +283,7 @@ impl ReclaimPolicy {
     /// One sentence that names the field, the value and what is allowed.
     pub fn check(&self) -> Result<(), String> {
         check_name(&self.metadata)?;
+        self.spec.pull.check(&self.spec.module)?;
         self.spec.matches.check()
     }
 

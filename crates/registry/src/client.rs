@@ -21,7 +21,7 @@ use self::auth::Challenge;
 pub use self::post::{Endpoint, Posted};
 pub use self::transport::Timeouts;
 use self::transport::{Answer, Outgoing, Transport};
-use crate::credentials::{CredentialsFile, Login};
+use crate::credentials::{Credentials, Login};
 use crate::error::{RegistryError, Result, invalid};
 use crate::limits::{ANSWER_MAX, REDIRECTS_MAX};
 use crate::reference::{Reference, is_loopback};
@@ -36,7 +36,7 @@ const MESSAGE_MAX: usize = 200;
 #[derive(Clone)]
 pub struct Registry {
     transport: Transport,
-    credentials: Option<CredentialsFile>,
+    credentials: Option<Credentials>,
 }
 
 /// What is done with a repository.
@@ -50,24 +50,40 @@ pub enum Access {
 
 impl Registry {
     /// A client that trusts these certificate authorities, in PEM, or those of the system, and takes its
-    /// credentials from a file.
+    /// credentials from there.
     ///
     /// # Errors
     ///
     /// The authorities cannot be read.
     pub fn new(
         authorities: Option<&[u8]>,
-        credentials: Option<CredentialsFile>,
+        credentials: Option<Credentials>,
         timeouts: Timeouts,
     ) -> std::result::Result<Self, RegistryError> {
         Ok(Self { transport: Transport::new(authorities, timeouts)?, credentials })
+    }
+
+    /// The same with these credentials and no others.
+    #[must_use]
+    pub fn with_credentials(&self, credentials: Credentials) -> Self {
+        Self { credentials: Some(credentials), ..self.clone() }
+    }
+
+    /// The same that trusts these certificate authorities, in PEM, and no others. It has no credentials: who
+    /// names an authority can answer in place of a registry.
+    ///
+    /// # Errors
+    ///
+    /// The authorities cannot be read.
+    pub fn trusting(&self, authorities: &[u8]) -> std::result::Result<Self, RegistryError> {
+        Self::new(Some(authorities), None, self.transport.timeouts)
     }
 
     /// The repository of a reference, for one push, pull or verification: its time begins now.
     ///
     /// # Errors
     ///
-    /// The file of credentials cannot be read.
+    /// The credentials cannot be read.
     pub fn repository(&self, of: &Reference, access: Access) -> std::result::Result<Remote, RegistryError> {
         let host = if of.host() == HUB { HUB_REGISTRY } else { of.host() };
         let found = self.credentials.as_ref().map(|file| file.find(host, of.repository())).transpose()?;

@@ -1,5 +1,6 @@
 //! Credentials, in the format of docker's `config.json` and podman's `auth.json`.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
@@ -12,11 +13,21 @@ use crate::error::{RegistryError, Result, invalid};
 use crate::limits::FILE_MAX;
 
 /// The names of Docker Hub in files of credentials, without scheme.
-const HUB: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.docker.io"];
+pub(crate) const HUB: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.docker.io"];
 
-/// A file of credentials. It is read again for each push and pull, so that credentials may rotate.
-#[derive(Clone, Debug)]
-pub struct CredentialsFile(PathBuf);
+/// Where credentials are.
+#[derive(Clone)]
+pub enum Credentials {
+    /// In a file. It is read again for each push and pull, so that credentials may rotate.
+    File(PathBuf),
+    /// In a text that was read elsewhere.
+    Text {
+        /// Where, for errors.
+        place: String,
+        /// The text.
+        text: Vec<u8>,
+    },
+}
 
 /// A name and a password.
 #[derive(Clone, PartialEq, Eq)]
@@ -50,23 +61,24 @@ pub(crate) struct Found {
     pub(crate) why_not: Option<String>,
 }
 
-impl CredentialsFile {
-    /// The file at a path.
-    pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self(path.into())
-    }
-
-    /// What the file has for a repository of a host: that of the longest prefix.
+impl Credentials {
+    /// What there is for a repository of a host: that of the longest prefix.
     pub(crate) fn find(&self, host: &str, repository: &str) -> Result<Found> {
-        let path = self.0.display();
-        let config: Config = serde_json::from_slice(&read(&self.0)?)
-            .or_else(|error| invalid(format!("the file of credentials {path}: {error}")))?;
+        let (place, text) = match self {
+            Self::File(path) => (path.display().to_string(), Cow::Owned(read(path)?)),
+            Self::Text { place, text } => (place.clone(), Cow::Borrowed(&**text)),
+        };
+        // The error itself may quote a password.
+        let config: Config = serde_json::from_slice(&text).or_else(|error| {
+            let (line, column) = (error.line(), error.column());
+            invalid(format!("{place} is not as docker's config.json at line {line}, column {column}"))
+        })?;
         let entries = config.auths.iter();
         let matching = entries.filter_map(|(key, entry)| Some((matched(key, host, repository)?, entry)));
         let entry = matching.max_by_key(|(length, _)| *length);
         let login = match entry {
             Some((_, entry)) => login(entry)
-                .or_else(|why| invalid(format!("the file of credentials {path}, {host}: {why}")))?,
+                .or_else(|why| invalid(format!("{place} has credentials for {host} whose {why}")))?,
             None => None,
         };
         let helper = config.cred_helpers.get(host).or(config.creds_store.as_ref());
@@ -75,11 +87,11 @@ impl CredentialsFile {
             (None, Some((_, Entry { identitytoken, registrytoken, .. })), _)
                 if !identitytoken.is_empty() || !registrytoken.is_empty() =>
             {
-                Some(format!("{path} has a token and no password for {host}, which Bindery does not use"))
+                Some(format!("{place} has a token and no password for {host}, which Bindery does not use"))
             }
             (None, _, Some(helper)) => Some(format!(
-                "{path} names the credential helper {helper:?}, which Bindery does not run; log in to a file \
-                 without one"
+                "{place} names the credential helper {helper:?}, which Bindery does not run; log in to a \
+                 file without one"
             )),
             _ => None,
         };
@@ -140,7 +152,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config.json");
         std::fs::write(&path, text).unwrap();
-        CredentialsFile::new(path).find(host, repository)
+        Credentials::File(path).find(host, repository)
     }
 
     /// `ann:one`, `ben:two` and `cid:three`.
@@ -159,6 +171,16 @@ mod tests {
         assert_eq!(user("docker.io", "library/a").as_deref(), Some("cid"));
         assert_eq!(user("ghcr.io:444", "team/policy"), None);
         assert_eq!(user("evil.example", "ghcr.io/team"), None);
+    }
+
+    #[test]
+    fn an_error_names_the_place_and_tells_no_password() {
+        for text in [r#"{"auths": "hunter2"}"#, r#"{"auths": {"ghcr.io": {"auth": "hunter2"}}}"#] {
+            let (place, text) = ("the Secret n/pull".to_owned(), text.as_bytes().to_vec());
+            let Err(error) = (Credentials::Text { place, text }).find("ghcr.io", "a") else { panic!() };
+            let error = error.to_string();
+            assert!(error.starts_with("the Secret n/pull ") && !error.contains("hunter2"), "{error}");
+        }
     }
 
     #[test]

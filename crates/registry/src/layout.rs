@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
+use crate::artifact::{Artifact, pull, push};
 use crate::digest::Digest;
 use crate::error::{RegistryError, Result, invalid, too_large};
 use crate::limits::{MANIFEST_MAX, REFERRERS_MAX};
@@ -15,6 +16,8 @@ use crate::manifest::{Descriptor, Index, Manifest};
 use crate::media;
 use crate::repository::{Name, Repository};
 
+/// How tags of modules end that are kept by the digest of their bytes.
+const MODULE: &str = ".module";
 /// Most bytes of `index.json`.
 const INDEX_MAX: usize = 4 << 20;
 
@@ -99,7 +102,33 @@ impl Layout {
         })
     }
 
-    /// Removes every manifest that is not kept, and every blob that no kept one has.
+    /// Keeps a module that comes from no registry, by the digest of its bytes.
+    ///
+    /// # Errors
+    ///
+    /// It is larger than a module may be, or cannot be written.
+    pub async fn put_module(&self, module: Vec<u8>) -> std::result::Result<(), RegistryError> {
+        let digest = Digest::of(&module);
+        if self.module(&digest).await.is_ok() {
+            return Ok(());
+        }
+        let artifact = Artifact { module, ..Artifact::default() };
+        push(self, &artifact, Some(&module_tag(&digest))).await.map(drop)
+    }
+
+    /// A module that [`Layout::put_module`] has kept.
+    ///
+    /// # Errors
+    ///
+    /// It is not there, or was changed.
+    pub async fn module(&self, digest: &Digest) -> std::result::Result<Vec<u8>, RegistryError> {
+        let (_, artifact) = pull(self, &Name::Tag(module_tag(digest))).await?;
+        digest.check(&artifact.module, &self.name("the module"))?;
+        Ok(artifact.module)
+    }
+
+    /// Removes every manifest that is not kept, and every blob that no kept one has. A referrer and the
+    /// signatures of a manifest are kept with it; one of [`Layout::put_module`] by the digest of the module.
     ///
     /// # Errors
     ///
@@ -111,7 +140,7 @@ impl Layout {
         for entry in self.entries()? {
             let Ok(manifest) = self.parsed(&entry.digest) else { continue };
             let is_about = manifest.subject.as_ref().map(|subject| subject.digest);
-            let tagged = entry.annotations.get(media::REF_NAME).and_then(|tag| signed_by_tag(tag));
+            let tagged = entry.annotations.get(media::REF_NAME).and_then(|tag| named_by_tag(tag));
             if keep(&is_about.or(tagged).unwrap_or(entry.digest)) {
                 blobs.insert(entry.digest.hex());
                 blobs.extend(manifest.blobs().map(|blob| blob.digest.hex()));
@@ -136,9 +165,16 @@ impl Layout {
     }
 }
 
-/// The digest of the manifest whose signatures of cosign 2 have this tag.
-fn signed_by_tag(tag: &str) -> Option<Digest> {
-    format!("sha256:{}", tag.strip_prefix("sha256-")?.strip_suffix(".sig")?).parse().ok()
+/// The tag of a module that is kept by the digest of its bytes.
+fn module_tag(digest: &Digest) -> String {
+    format!("sha256-{}{MODULE}", digest.hex())
+}
+
+/// The digest that a tag names: of the manifest with these signatures of cosign 2, or of a module.
+fn named_by_tag(tag: &str) -> Option<Digest> {
+    let name = tag.strip_prefix("sha256-")?;
+    let hex = name.strip_suffix(".sig").or_else(|| name.strip_suffix(MODULE))?;
+    format!("sha256:{hex}").parse().ok()
 }
 
 #[async_trait]

@@ -6,6 +6,7 @@
 //! - [`Artifact`] is a module with its cases and its page; [`push`], [`pull`] and [`copy`] carry it.
 //! - [`Endpoint`] posts to another server by the same client.
 //! - [`sign`] and [`verify`] are compatible with cosign: its bundles of version 3 and its tags of version 2.
+//!   [`Trust`] has the keys for each module.
 
 mod artifact;
 mod client;
@@ -22,11 +23,13 @@ mod signature;
 
 pub use artifact::{Artifact, Extra, copy, pull, pull_manifest, push};
 pub use client::{Access, Endpoint, Posted, Registry, Remote, Timeouts};
-pub use credentials::CredentialsFile;
+pub use credentials::Credentials;
 pub use digest::Digest;
 pub use error::RegistryError;
 pub use layout::Layout;
 pub use manifest::{Descriptor, Manifest};
 pub use reference::Reference;
 pub use repository::{Name, Repository};
-pub use signature::{Format, KeyError, PublicKey, Require, SigningKey, TrustedKeys, Verified, sign, verify};
+pub use signature::{
+    Format, KeyError, Prefix, PublicKey, Require, SigningKey, Trust, TrustedKeys, Verified, sign, verify,
+};

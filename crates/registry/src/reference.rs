@@ -8,7 +8,7 @@ use crate::digest::Digest;
 use crate::repository::Name;
 
 /// What references begin with.
-const SCHEME: &str = "oci://";
+pub(crate) const SCHEME: &str = "oci://";
 /// Most characters of a host, of a repository, and of a tag.
 const HOST_MAX: usize = 255;
 const REPOSITORY_MAX: usize = 255;
@@ -119,7 +119,7 @@ impl FromStr for Reference {
     }
 }
 
-fn is_host(host: &str) -> bool {
+pub(crate) fn is_host(host: &str) -> bool {
     let (name, port) = match host.rsplit_once(':') {
         // The address of an IPv6 host is in brackets.
         Some((name, port)) if !port.ends_with(']') => (name, Some(port)),
@@ -136,7 +136,7 @@ fn is_host(host: &str) -> bool {
         && address.map_or_else(is_name, |address| address.parse::<std::net::Ipv6Addr>().is_ok())
 }
 
-fn is_component(component: &str) -> bool {
+pub(crate) fn is_component(component: &str) -> bool {
     let is_alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     component.starts_with(is_alphanumeric)
         && component.ends_with(is_alphanumeric)

@@ -9,10 +9,12 @@ mod bundle;
 mod keys;
 mod sealed;
 mod simple;
+mod trust;
 
 use std::collections::BTreeSet;
 
 pub use self::keys::{KeyError, PublicKey, SigningKey};
+pub use self::trust::{Prefix, Trust};
 use crate::digest::Digest;
 use crate::error::{RegistryError, Result, invalid};
 use crate::limits::{KEYS_MAX, SIGNATURE_MAX, SIGNATURES_MAX};

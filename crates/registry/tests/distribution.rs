@@ -6,7 +6,7 @@ mod support;
 
 use bindery_kit::{OciRegistry, RegistrySettings};
 use bindery_registry::{
-    Access, CredentialsFile, Descriptor, Digest, Layout, Manifest, Name, Registry, RegistryError, Repository,
+    Access, Credentials, Descriptor, Digest, Layout, Manifest, Name, Registry, RegistryError, Repository,
     copy, media, pull, push,
 };
 use http::Method;
@@ -76,7 +76,7 @@ async fn a_token_is_asked_for_once_and_wrong_credentials_are_told() {
     let with = |auth: &str| {
         let auths = json!({"auths": {registry.host(): {"auth": auth}}});
         std::fs::write(&file, auths.to_string()).unwrap();
-        let registry_client = Registry::new(None, Some(CredentialsFile::new(&file)), timeouts()).unwrap();
+        let registry_client = Registry::new(None, Some(Credentials::File(file.clone())), timeouts()).unwrap();
         registry_client.repository(&reference(&registry), Access::Push).unwrap()
     };
     // ann:secret
@@ -140,6 +140,25 @@ async fn a_layout_finds_changed_bytes_and_forgets_what_is_not_kept() {
     assert!(matches!(&changed, RegistryError::Invalid(why) if why.contains("it was changed")), "{changed}");
     layout.put_blob(&artifact().module).await.unwrap();
     assert_eq!(pull(&layout, &tag()).await.unwrap().0, kept, "what is broken is written again");
+}
+
+#[tokio::test]
+async fn a_module_is_kept_by_its_own_digest_for_as_long_as_it_is_wanted() {
+    let folder = tempfile::tempdir().unwrap();
+    let layout = Layout::new(folder.path());
+    let modules = [b"\0asm\x0d\0\x01\0".to_vec(), b"another".to_vec()];
+    let [kept, gone] = [Digest::of(&modules[0]), Digest::of(&modules[1])];
+    for module in modules.iter().chain(&modules[..1]) {
+        layout.put_module(module.clone()).await.unwrap();
+    }
+    assert_eq!(layout.entries().unwrap().len(), 2);
+    layout.retain(|digest| *digest == kept).unwrap();
+    assert_eq!(layout.module(&kept).await.unwrap(), modules[0]);
+    assert!(matches!(layout.module(&gone).await.unwrap_err(), RegistryError::NotFound(_)));
+    std::fs::write(folder.path().join("blobs/sha256").join(kept.hex()), b"other!!!").unwrap();
+    assert!(layout.module(&kept).await.unwrap_err().to_string().contains("it was changed"));
+    layout.put_module(modules[0].clone()).await.unwrap();
+    assert_eq!(layout.module(&kept).await.unwrap(), modules[0], "what is broken is written again");
 }
 
 #[tokio::test]

@@ -132,7 +132,7 @@ async fn a_blob_is_redirected_without_credentials_and_nothing_else_is() {
     let file = folder.path().join("auth.json");
     std::fs::write(&file, json!({"auths": {registry.host(): {"auth": "YW5uOnNlY3JldA=="}}}).to_string())
         .unwrap();
-    let credentials = bindery_registry::CredentialsFile::new(&file);
+    let credentials = bindery_registry::Credentials::File(file);
     let client = support::client(None, Some(credentials));
     let remote = client.repository(&reference(&registry), Access::Push).unwrap();
     push(&remote, &artifact(), Some("1.0.0")).await.unwrap();

@@ -4,6 +4,7 @@ mod fault;
 mod hosts;
 pub(crate) mod limit;
 mod load;
+mod module;
 mod rollback;
 mod shadow;
 mod trial;
@@ -11,7 +12,6 @@ mod trial;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
 use bindery_kube::read::ReadError;
 use bindery_kube::{ApiClient, ConfigMapKey, PolicyObjects};
 use bindery_policy::{
@@ -28,7 +28,7 @@ pub(crate) use self::shadow::shadows;
 use super::Document;
 use super::registry::named_digest;
 use crate::compile::ComponentKind;
-use crate::policy::module::{self, CONFIG_MAP, REGISTRY};
+use crate::policy::module::CONFIG_MAP;
 
 /// What an object puts into effect.
 #[derive(Clone)]
@@ -179,9 +179,16 @@ impl LoadedObject {
     ) -> Effect {
         let mut object = self.object.clone();
         object["spec"] = Value::Object(last_good.spec.clone());
-        let module = last_good.spec.get("module").and_then(Value::as_str);
-        let has_config_map = module.is_some_and(|module| module.starts_with(CONFIG_MAP));
-        match self.attempt(&object, hosts, objects).await {
+        let has_config_map = has_config_map(&object["spec"]);
+        let kept = match last_good.digest.parse() {
+            Ok(digest) if has_config_map => hosts.registry.kept_module(digest).await,
+            _ => None,
+        };
+        let loaded = match kept {
+            Some(module) => Self::loaded(&object, module, Vec::new(), hosts).await,
+            None => self.attempt(&object, hosts, objects).await,
+        };
+        match loaded {
             // A file comes with Bindery: a new build of it is still the same policy.
             Ok((effect, digest)) if *last_good.digest == *digest || !has_config_map => {
                 self.last_good = Some(LastGood { digest: digest.into(), ..last_good });
@@ -248,14 +255,22 @@ impl LoadedObject {
         hosts: &Hosts,
         objects: &PolicyObjects,
     ) -> Result<(Effect, String), Fault> {
-        let unavailable =
-            |error: anyhow::Error| Fault { cause: Cause::ModuleUnavailable, why: format!("{error:#}") };
-        let name = object["spec"]["module"].as_str().unwrap_or_default();
-        let (module, cases) = if name.starts_with(REGISTRY) {
-            self.fetched(name, hosts).await?
-        } else {
-            (self.module(name, hosts, objects).await.map_err(unavailable)?, Vec::new())
-        };
+        let (module, cases) = self.module(object, hosts, objects).await?;
+        let kept = (has_config_map(&object["spec"]) && hosts.fetches).then(|| module.clone());
+        let loaded = Self::loaded(object, module, cases, hosts).await?;
+        if let Some(module) = kept {
+            hosts.registry.keep(module).await;
+        }
+        Ok(loaded)
+    }
+
+    /// Compiles and checks a module.
+    async fn loaded(
+        object: &Value,
+        module: Vec<u8>,
+        cases: Vec<Extra>,
+        hosts: &Hosts,
+    ) -> Result<(Effect, String), Fault> {
         let kind = if object["kind"] == ENGINE { ComponentKind::Engine } else { ComponentKind::Policy };
         let compiled = hosts.compile(kind, &module).await;
         compiled.map_err(|error| Fault { cause: Cause::ModuleInvalid, why: format!("{error:#}") })?;
@@ -264,44 +279,21 @@ impl LoadedObject {
         loaded.unwrap_or_else(|panic| Err(Fault { cause: Cause::ModuleInvalid, why: panic.to_string() }))
     }
 
-    /// The module of a registry with its golden cases, if it is kept.
-    async fn fetched(&mut self, name: &str, hosts: &Hosts) -> Result<(Vec<u8>, Vec<Extra>), Fault> {
-        match hosts.registry.get(name, hosts.fetches).await {
-            Ok(module) => {
-                self.signed_by = module.signed_by;
-                Ok((module.bytes, module.cases))
-            }
-            Err(missing) if missing.is_unverified => {
-                Err(Fault { cause: Cause::SignatureInvalid, why: missing.why })
-            }
-            Err(missing) => Err(Fault { cause: Cause::ModuleUnavailable, why: missing.why }),
-        }
+    /// The modules of registries that it names now and in its earlier generations, by the digest that it
+    /// names; those of ConfigMaps that were good, by the digest of their bytes.
+    pub(crate) fn kept_modules(&self) -> impl Iterator<Item = Digest> {
+        let earlier = self.last_good.iter().chain(&self.history);
+        let earlier = earlier.filter_map(|good| match good.spec.get("module")?.as_str()? {
+            module if module.starts_with(CONFIG_MAP) => good.digest.parse().ok(),
+            module => named_digest(module),
+        });
+        self.object["spec"]["module"].as_str().and_then(named_digest).into_iter().chain(earlier)
     }
+}
 
-    /// The modules of registries that it names now, and in its earlier generations.
-    pub(crate) fn registry_digests(&self) -> impl Iterator<Item = Digest> {
-        let earlier = self.last_good.iter().chain(&self.history).filter_map(|good| good.spec.get("module"));
-        let modules = self.object["spec"].get("module").into_iter().chain(earlier);
-        modules.filter_map(|module| named_digest(module.as_str()?))
-    }
-
-    async fn module(&mut self, name: &str, hosts: &Hosts, objects: &PolicyObjects) -> Result<Vec<u8>> {
-        let Some(place) = name.strip_prefix(CONFIG_MAP) else {
-            if !name.starts_with('/') && !name.contains(':') {
-                bail!("spec.module is {name:?}; a cluster object names a file by its absolute path");
-            }
-            let path = hosts.shipped.path(name, "".as_ref())?;
-            return spawn_blocking(move || module::read(&path)).await?;
-        };
-        let [namespace, config_map, key] = place.split('/').collect::<Vec<_>>()[..] else {
-            bail!("spec.module is {name:?}; give {CONFIG_MAP}NAMESPACE/NAME/KEY");
-        };
-        let [namespace, config_map, key] = [namespace, config_map, key].map(str::to_owned);
-        let at = ConfigMapKey { namespace, name: config_map, key };
-        let (read, version) = objects.module(&at).await;
-        self.config_maps.push((at, version));
-        read.map_err(anyhow::Error::msg)
-    }
+/// Whether the module of a `spec` is in a ConfigMap.
+fn has_config_map(spec: &Value) -> bool {
+    spec["module"].as_str().is_some_and(|module| module.starts_with(CONFIG_MAP))
 }
 
 /// What holds everything that an object matches. A field that this version does not know, or a wrong name,

@@ -4,15 +4,17 @@
 //! fetched is kept in a folder, by digest and with its signatures, which are checked at every use: a key that
 //! is no longer trusted counts no more, and a registry that is away changes nothing.
 
+pub(crate) mod pull_secrets;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use bindery_policy::Pull;
 use bindery_registry::{
-    Access, Digest, Extra, Layout, Name, Reference, Registry, RegistryError, Timeouts, TrustedKeys, copy,
-    pull, verify,
+    Access, Digest, Extra, Layout, Name, Reference, Registry, RegistryError, Repository, Timeouts, Trust,
+    copy, pull, verify,
 };
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
@@ -20,6 +22,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
+use self::pull_secrets::PullSecrets;
 use crate::engine::CacheArgument;
 use crate::policy::registry::{KeyArguments, RegistryArguments};
 
@@ -86,30 +89,78 @@ struct Inner {
     layout: Option<Layout>,
     /// None where the network is forbidden.
     registry: Option<Registry>,
-    trusted: Option<TrustedKeys>,
+    trust: Option<Trust>,
+    /// None in a command of a user, which has the user's credentials. It awaits fetches, and removes no
+    /// module.
+    pull_secrets: Option<PullSecrets>,
+    /// By the digest of what was asked for: the same module may be there at another place, or with other
+    /// credentials.
     failures: Mutex<BTreeMap<Digest, Failure>>,
     wanted: Mutex<BTreeSet<Digest>>,
     fetches: Semaphore,
     fetched: Notify,
 }
 
+/// A module that is asked for.
+struct Asked {
+    reference: Reference,
+    /// The digest of the reference.
+    digest: Digest,
+    pull: Pull,
+}
+
+impl Asked {
+    fn key(&self) -> Digest {
+        Digest::of(format!("{} {:?}", self.reference, self.pull).as_bytes())
+    }
+
+    /// Why it was not fetched.
+    fn missing(&self, error: &RegistryError) -> Missing {
+        let is_unverified = matches!(error, RegistryError::Unverified(_));
+        Missing { why: format!("{}: {error}", self.reference), is_unverified }
+    }
+}
+
 impl RegistryModules {
     /// Modules in the folder of this cache.
-    pub(crate) fn new(cache: &CacheArgument, arguments: &ObjectRegistryArguments) -> Result<Self> {
+    pub(crate) fn new(
+        cache: &CacheArgument,
+        arguments: &ObjectRegistryArguments,
+        pull_secrets: PullSecrets,
+    ) -> Result<Self> {
         let timeouts = Timeouts { operation: FETCH_MAX, ..Timeouts::default() };
         let registry = arguments.registry_network.then(|| arguments.registry.client(timeouts)).transpose()?;
-        Ok(Self::with(cache.engine_cache.clone(), registry, arguments.keys.trusted()?))
+        Ok(Self::with(cache, registry, arguments.keys.trust()?, Some(pull_secrets)))
+    }
+
+    /// Modules that are fetched, with the credentials of the user, as they are asked for. Without a folder
+    /// none is kept.
+    pub(crate) fn of_user(cache: &CacheArgument, arguments: &ObjectRegistryArguments) -> Result<Self> {
+        let registry = arguments.registry_network.then(|| arguments.registry.client_of_user());
+        Ok(Self::with(cache, registry.transpose()?, arguments.keys.trust()?, None))
     }
 
     /// Modules that were fetched before; nothing is fetched.
     pub(crate) fn offline(cache: &CacheArgument) -> Self {
-        Self::with(cache.engine_cache.clone(), None, None)
+        Self::with(cache, None, None, None)
     }
 
-    fn with(folder: Option<PathBuf>, registry: Option<Registry>, trusted: Option<TrustedKeys>) -> Self {
-        let layout = folder.map(|folder| Layout::new(folder.join(FOLDER)));
-        let (failures, wanted, fetches) = (Mutex::default(), Mutex::default(), Semaphore::new(FETCHES));
-        Self(Arc::new(Inner { layout, registry, trusted, failures, wanted, fetches, fetched: Notify::new() }))
+    fn with(
+        cache: &CacheArgument,
+        registry: Option<Registry>,
+        trust: Option<Trust>,
+        pull_secrets: Option<PullSecrets>,
+    ) -> Self {
+        Self(Arc::new(Inner {
+            layout: cache.engine_cache.as_ref().map(|folder| Layout::new(folder.join(FOLDER))),
+            registry,
+            trust,
+            failures: Mutex::default(),
+            wanted: Mutex::default(),
+            fetches: Semaphore::new(FETCHES),
+            fetched: Notify::new(),
+            pull_secrets,
+        }))
     }
 
     /// Waits until a fetch ends.
@@ -117,14 +168,39 @@ impl RegistryModules {
         self.0.fetched.notified().await;
     }
 
-    /// The modules that objects name. Others are removed when there are too many.
+    /// Keeps the module of a ConfigMap, whose owner may replace it. A user's command keeps none.
+    pub(crate) async fn keep(&self, module: Vec<u8>) {
+        if self.0.layout.is_none() || self.0.pull_secrets.is_none() {
+            return;
+        }
+        let (inner, runtime) = (Arc::clone(&self.0), Handle::current());
+        let kept = spawn_blocking(move || runtime.block_on(inner.keep(module))).await;
+        if let Err(error) = kept.unwrap_or_else(|panic| Err(RegistryError::Invalid(panic.to_string()))) {
+            tracing::warn!(%error, "a module is not kept: a restart needs it in its ConfigMap");
+        }
+    }
+
+    /// The module that was kept by this digest of its bytes.
+    pub(crate) async fn kept_module(&self, digest: Digest) -> Option<Vec<u8>> {
+        let (inner, runtime) = (Arc::clone(&self.0), Handle::current());
+        let kept = spawn_blocking(move || runtime.block_on(inner.layout().ok()?.module(&digest)).ok());
+        kept.await.ok().flatten()
+    }
+
+    /// The modules that objects name: in registries by the digest of the manifest, in ConfigMaps by that of
+    /// the module. Others are removed when there are too many.
     pub(crate) fn want(&self, modules: impl Iterator<Item = Digest>) {
         *self.0.wanted.lock() = modules.collect();
     }
 
     /// The module of a reference, as it is kept. If it is not there, `may_fetch` begins to fetch it, and
     /// [`RegistryModules::fetched`] tells the end.
-    pub(crate) async fn get(&self, reference: &str, may_fetch: bool) -> Result<FetchedModule, Missing> {
+    pub(crate) async fn get(
+        &self,
+        reference: &str,
+        pull: &Pull,
+        may_fetch: bool,
+    ) -> Result<FetchedModule, Missing> {
         let missing = |why: String| Missing { why, is_unverified: false };
         let reference: Reference = reference.parse().map_err(missing)?;
         let Some(digest) = reference.digest() else {
@@ -133,11 +209,12 @@ impl RegistryModules {
             )));
         };
         // Reading and hashing takes a while.
-        let (inner, runtime) = (Arc::clone(&self.0), Handle::current());
-        let kept = spawn_blocking(move || runtime.block_on(inner.kept(&digest))).await;
+        let (inner, runtime, of) = (Arc::clone(&self.0), Handle::current(), reference.clone());
+        let kept = spawn_blocking(move || runtime.block_on(inner.kept(&of, &digest))).await;
+        let asked = Asked { digest, reference, pull: pull.clone() };
         let why = match kept {
             Ok(Ok(module)) => {
-                self.0.failures.lock().remove(&digest);
+                self.0.failures.lock().remove(&asked.key());
                 return Ok(module);
             }
             Ok(Err(error)) => error,
@@ -147,13 +224,16 @@ impl RegistryModules {
             let is_unverified = matches!(why, RegistryError::Unverified(_));
             return Err(Missing { why: format!("{why}; --registry-network is false"), is_unverified });
         }
-        Err(self.fetch(reference, digest, may_fetch))
+        if self.0.pull_secrets.is_none() {
+            return self.0.fetch_now(&asked).await.map_err(|error| asked.missing(&error));
+        }
+        Err(self.fetch(asked, may_fetch))
     }
 
     /// Why a module is not there, after its fetch has begun if it is time.
-    fn fetch(&self, reference: Reference, digest: Digest, may_fetch: bool) -> Missing {
-        let mut failures = self.0.failures.lock();
-        let known = failures.get(&digest);
+    fn fetch(&self, asked: Asked, may_fetch: bool) -> Missing {
+        let (mut failures, key, reference) = (self.0.failures.lock(), asked.key(), &asked.reference);
+        let known = failures.get(&key);
         let is_due = known.is_none_or(|known| known.retry_at.is_some_and(|at| at <= Instant::now()));
         if !is_due || !may_fetch {
             let unknown = || Missing { why: format!("{reference} is not fetched yet"), is_unverified: false };
@@ -163,7 +243,7 @@ impl RegistryModules {
             let why = format!("{REFERENCES_MAX} other modules could not be fetched; remove their objects");
             return Missing { why, is_unverified: false };
         }
-        let failure = failures.entry(digest).or_insert_with(|| Failure {
+        let failure = failures.entry(key).or_insert_with(|| Failure {
             missing: Missing { why: format!("{reference} is being fetched"), is_unverified: false },
             failures: 0,
             retry_at: None,
@@ -172,8 +252,8 @@ impl RegistryModules {
         let missing = failure.missing.clone();
         let inner = Arc::clone(&self.0);
         tokio::spawn(async move {
-            let outcome = inner.fetch(&reference, digest).await;
-            inner.end(&reference, digest, outcome);
+            let outcome = inner.fetch(&asked).await;
+            inner.end(&asked, outcome);
         });
         missing
     }
@@ -186,46 +266,101 @@ impl Inner {
     }
 
     /// A module that is kept and signed.
-    async fn kept(&self, digest: &Digest) -> Result<FetchedModule, RegistryError> {
+    async fn kept(&self, reference: &Reference, digest: &Digest) -> Result<FetchedModule, RegistryError> {
         let layout = self.layout()?;
         let (_, artifact) = pull(layout, &Name::Digest(*digest)).await?;
-        let signed_by = match &self.trusted {
-            Some(trusted) => Some(verify(layout, digest, trusted).await?.keys),
-            None => None,
-        };
+        let signed_by = self.signed_by(layout, reference, digest).await?;
         Ok(FetchedModule { bytes: artifact.module, cases: artifact.cases, signed_by })
     }
 
-    async fn fetch(&self, reference: &Reference, digest: Digest) -> Result<(), RegistryError> {
+    /// The trusted keys that have signed a module; none where no keys are given.
+    async fn signed_by(
+        &self,
+        from: &dyn Repository,
+        reference: &Reference,
+        digest: &Digest,
+    ) -> Result<Option<BTreeSet<Digest>>, RegistryError> {
+        match &self.trust {
+            Some(trust) => Ok(Some(verify(from, digest, trust.of(reference)?).await?.keys)),
+            None => Ok(None),
+        }
+    }
+
+    /// Fetches a module, and keeps it if there is a folder for it.
+    async fn fetch_now(&self, asked: &Asked) -> Result<FetchedModule, RegistryError> {
+        let Asked { reference, digest, .. } = asked;
+        let (None, Some(registry)) = (&self.layout, &self.registry) else {
+            self.fetch(asked).await?;
+            return self.kept(reference, digest).await;
+        };
+        let repository = registry.repository(reference, Access::Pull)?;
+        let signed_by = self.signed_by(&repository, reference, digest).await?;
+        let (_, artifact) = pull(&repository, &Name::Digest(*digest)).await?;
+        Ok(FetchedModule { bytes: artifact.module, cases: artifact.cases, signed_by })
+    }
+
+    async fn fetch(&self, asked: &Asked) -> Result<(), RegistryError> {
         let (layout, Some(registry)) = (self.layout()?, &self.registry) else { return Ok(()) };
+        let Asked { reference, digest, pull } = asked;
         let _fetch = self.fetches.acquire().await;
+        let registry = self.client(registry, pull).await?;
         let repository = registry.repository(reference, Access::Pull)?;
         // First, so that nothing large is fetched that is not signed.
-        if let Some(trusted) = &self.trusted {
-            verify(&repository, &digest, trusted).await?;
-        }
-        copy(&repository, layout, &Name::Digest(digest)).await?;
+        self.signed_by(&repository, reference, digest).await?;
+        copy(&repository, layout, &Name::Digest(*digest)).await?;
         // What cannot be used from the folder would be fetched again and again.
-        self.kept(&digest).await?;
-        if layout.size() > KEPT_MAX {
-            let wanted = self.wanted.lock().clone();
-            layout.retain(|kept| *kept == digest || wanted.contains(kept))?;
+        self.kept(reference, digest).await?;
+        self.tidy(digest)
+    }
+
+    /// Keeps a module by the digest of its bytes.
+    async fn keep(&self, module: Vec<u8>) -> Result<(), RegistryError> {
+        let digest = Digest::of(&module);
+        self.layout()?.put_module(module).await?;
+        self.tidy(&digest)
+    }
+
+    /// Removes modules that no object names, if there are too many: not `new`, whose object is not loaded
+    /// yet.
+    fn tidy(&self, new: &Digest) -> Result<(), RegistryError> {
+        let layout = self.layout()?;
+        let wanted = {
+            let mut wanted = self.wanted.lock();
+            wanted.insert(*new);
+            wanted.clone()
+        };
+        if layout.size() > KEPT_MAX && self.pull_secrets.is_some() {
+            layout.retain(|kept| wanted.contains(kept))?;
         }
         Ok(())
     }
 
+    /// The client with the authorities and the credentials that an object names. A user's command has its
+    /// own.
+    async fn client(&self, registry: &Registry, pull: &Pull) -> Result<Registry, RegistryError> {
+        let mut registry = registry.clone();
+        let Some(secrets) = &self.pull_secrets else { return Ok(registry) };
+        if let Some(authorities) = &pull.ca {
+            let trusting = registry.trusting(authorities.as_bytes());
+            let wrong = |error| RegistryError::Invalid(format!("spec.pull.ca: {error}"));
+            registry = trusting.map_err(wrong)?;
+        }
+        if let Some(secret) = &pull.secret {
+            registry = registry.with_credentials(secrets.read(secret).await?);
+        }
+        Ok(registry)
+    }
+
     /// Remembers what came of a fetch.
-    fn end(&self, reference: &Reference, digest: Digest, outcome: Result<(), RegistryError>) {
-        let mut failures = self.failures.lock();
+    fn end(&self, asked: &Asked, outcome: Result<(), RegistryError>) {
+        let (mut failures, key, module) = (self.failures.lock(), asked.key(), &asked.reference);
         match outcome {
-            Ok(()) => _ = failures.remove(&digest),
+            Ok(()) => _ = failures.remove(&key),
             Err(error) => {
-                let why = format!("{reference}: {error}");
-                tracing::warn!(module = %reference, %error, "the module is not fetched; trying again later");
-                if let Some(failure) = failures.get_mut(&digest) {
-                    let is_unverified = matches!(error, RegistryError::Unverified(_));
+                tracing::warn!(%module, %error, "the module is not fetched; trying again later");
+                if let Some(failure) = failures.get_mut(&key) {
                     let pause = RETRY_MIN.saturating_mul(1 << failure.failures.min(10)).min(RETRY_MAX);
-                    failure.missing = Missing { why, is_unverified };
+                    failure.missing = asked.missing(&error);
                     failure.failures += 1;
                     failure.retry_at = Some(Instant::now() + pause);
                 }

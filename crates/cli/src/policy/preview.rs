@@ -24,7 +24,7 @@ use crate::plan::load::{self, Object};
 use crate::plan::outcome::{self, Gets, claim_plan, volume_plan};
 use crate::plan::planner::Planner;
 use crate::policies::object::{self, Effect, Hosts, LoadedObject, object_name};
-use crate::policies::registry::RegistryModules;
+use crate::policies::registry::{ObjectRegistryArguments, RegistryModules};
 use crate::policies::{PolicyArguments, Purpose};
 
 /// What preview reads, for the error of a user that may not.
@@ -37,7 +37,7 @@ const RIGHTS: &str = "`bindery policy preview` lists volumes, claims, classes, a
 /// Reads the volumes, claims and classes of a cluster, and decides about all of them twice: with the policies
 /// and the engine that the cluster has, and with those of the files in addition, or in place of those of the
 /// same kind and name. Prints a line for each claim and each volume that would fare otherwise. Writes
-/// nothing.
+/// nothing. Modules of registries are fetched with your credentials.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Objects of kind MatchPolicy, ReclaimPolicy or Engine: a file, a folder, or `-` for standard input. Of
@@ -53,6 +53,8 @@ pub(crate) struct Arguments {
     engine: EngineArguments,
     #[command(flatten)]
     policies: PolicyArguments,
+    #[command(flatten)]
+    registry: ObjectRegistryArguments,
 }
 
 /// An object that would fare otherwise. Programs read its JSON, so fields are only added.
@@ -98,7 +100,8 @@ impl Arguments {
     async fn preview(&self) -> Result<(Vec<Change>, (usize, usize))> {
         let client = self.cluster.client().await?;
         let cache = self.engine.cache();
-        let hosts = Hosts::new(cache, self.policies.shipped(), RegistryModules::offline(cache))?;
+        let registry = RegistryModules::of_user(cache, &self.registry)?;
+        let hosts = Hosts::new(cache, self.policies.shipped(), registry)?;
         let now = self.of_cluster(&client, &hosts).await?;
         let changed = self.with_files(&client, &hosts, now.clone()).await?;
         let mut declared = now.policies.declared();

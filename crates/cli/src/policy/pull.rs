@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use bindery_policy::is_name;
-use bindery_registry::{Access, Artifact, Layout, Name, copy, pull, verify};
+use bindery_registry::{Access, Artifact, Layout, Name, copy, pull};
 
 use super::registry::{KeyArguments, PlaceArguments, wait};
 use super::verify::report;
@@ -43,13 +43,13 @@ struct Destination {
 /// Runs `bindery policy pull`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let Arguments { from, destination, keys } = arguments;
-    let (name, trusted) = (from.name()?, keys.trusted()?);
+    let (name, trust) = (from.name()?, keys.trust()?);
     let mut text = String::new();
     let outcome = wait(async {
         let repository = from.open(Access::Pull)?;
         let (digest, artifact) = pull(&*repository, &name).await?;
-        if let Some(trusted) = &trusted {
-            match report(&from.reference, digest, verify(&*repository, &digest, trusted).await)? {
+        if let Some(trust) = &trust {
+            match report(&from.reference, &*repository, digest, trust).await? {
                 (code, told) if code != ExitCode::SUCCESS => return Ok((code, told)),
                 (_, told) => text += &told,
             }

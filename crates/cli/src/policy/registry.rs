@@ -1,12 +1,14 @@
 //! What the commands for registries have in common.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use anyhow::{Context as _, Result, bail};
 use bindery_registry::{
-    Access, CredentialsFile, Layout, Name, PublicKey, Reference, Registry, Repository, Require, Timeouts,
-    TrustedKeys,
+    Access, Credentials, Layout, Name, Prefix, PublicKey, Reference, Registry, Repository, Require, Timeouts,
+    Trust, TrustedKeys,
 };
 
 /// How registries are reached.
@@ -36,16 +38,31 @@ pub(super) struct PlaceArguments {
 /// The keys that are trusted.
 #[derive(Clone, Default, clap::Args)]
 pub(crate) struct KeyArguments {
-    /// Public keys of who signs modules, in PEM, as cosign makes them. Repeat it for several files,
-    /// or separate them by commas.
-    #[arg(long, value_name = "FILE", env = "BINDERY_REGISTRY_KEY", value_delimiter = ',')]
-    registry_key: Vec<PathBuf>,
-    /// How many of the keys must have signed a module.
-    #[arg(long, value_enum, value_name = "any|all", env = "BINDERY_REGISTRY_REQUIRE", default_value = "any")]
-    registry_require: RequireArgument,
+    /// Public keys of who signs modules, in PEM, as cosign makes them. Repeat it for several files, or
+    /// separate them by commas. Behind `oci://HOST/REPOSITORY=` they count for the modules there and below,
+    /// in place of those without; of several such prefixes the longest counts.
+    #[arg(long, value_name = "[PREFIX=]FILE", env = "BINDERY_REGISTRY_KEY", value_delimiter = ',')]
+    registry_key: Vec<For<PathBuf>>,
+    /// How many of the keys must have signed a module: one of them, or each. A prefix has its own answer,
+    /// `any` unless it is given.
+    #[arg(
+        long,
+        value_name = "[PREFIX=]any|all",
+        env = "BINDERY_REGISTRY_REQUIRE",
+        default_value = "any",
+        value_delimiter = ','
+    )]
+    registry_require: Vec<For<RequireArgument>>,
 }
 
-#[derive(Clone, Copy, Default, clap::ValueEnum)]
+/// A value for the modules of a prefix, or for all others.
+#[derive(Clone)]
+struct For<T> {
+    prefix: Option<Prefix>,
+    value: T,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 enum RequireArgument {
     /// One of them.
     #[default]
@@ -62,13 +79,13 @@ impl RegistryArguments {
             read.with_context(|| format!("--registry-ca {} cannot be read", path.display()))
         });
         let authorities = authorities.transpose()?;
-        let credentials = self.registry_auth.clone().map(CredentialsFile::new);
+        let credentials = self.registry_auth.clone().map(Credentials::File);
         let client = Registry::new(authorities.as_deref(), credentials, timeouts);
         client.context("registries cannot be asked")
     }
 
     /// A client with these credentials, else with those of the user.
-    pub(super) fn client_of_user(&self) -> Result<Registry> {
+    pub(crate) fn client_of_user(&self) -> Result<Registry> {
         let registry_auth = self.registry_auth.clone().or_else(users_credentials);
         Self { registry_auth, ..self.clone() }.client(Timeouts::default())
     }
@@ -108,23 +125,57 @@ impl PlaceArguments {
     }
 }
 
+impl<T: FromStr<Err: std::fmt::Display>> FromStr for For<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (prefix, value) = match text.split_once('=') {
+            Some((prefix, value)) if prefix.starts_with("oci://") => (Some(prefix.parse::<Prefix>()?), value),
+            _ if text.starts_with("oci://") => return Err(format!("{text:?} is not PREFIX=VALUE")),
+            _ => (None, text),
+        };
+        Ok(Self { prefix, value: value.parse().map_err(|error: T::Err| error.to_string())? })
+    }
+}
+
+impl FromStr for RequireArgument {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        <Self as clap::ValueEnum>::from_str(text, false)
+            .map_err(|_| format!("{text:?} is neither any nor all"))
+    }
+}
+
 impl KeyArguments {
     /// The keys, if any are given.
-    pub(crate) fn trusted(&self) -> Result<Option<TrustedKeys>> {
-        let mut keys = Vec::new();
-        for path in &self.registry_key {
+    pub(crate) fn trust(&self) -> Result<Option<Trust>> {
+        let mut keys: BTreeMap<&Option<Prefix>, Vec<PublicKey>> = BTreeMap::new();
+        for For { prefix, value: path } in &self.registry_key {
             let at = || format!("--registry-key {}", path.display());
             let text = std::fs::read(path).with_context(|| format!("{} cannot be read", at()))?;
-            keys.extend(PublicKey::read_all(&text).with_context(at)?);
+            keys.entry(prefix).or_default().extend(PublicKey::read_all(&text).with_context(at)?);
         }
-        if keys.is_empty() {
-            return Ok(None);
+        let mut required = BTreeMap::new();
+        for For { prefix, value } in &self.registry_require {
+            if let Some(named) = prefix
+                && !keys.contains_key(prefix)
+            {
+                bail!("--registry-require names {named}, and no --registry-key does; give a key for it");
+            }
+            if required.insert(prefix, *value).is_some_and(|other| other != *value) {
+                bail!("--registry-require has any and all for the same modules; give one of them");
+            }
         }
-        let require = match self.registry_require {
-            RequireArgument::Any => Require::Any,
-            RequireArgument::All => Require::All,
-        };
-        Ok(Some(TrustedKeys::new(keys, require).context("--registry-key")?))
+        let trusted = keys.into_iter().map(|(prefix, keys)| {
+            let require = match required.get(prefix).copied().unwrap_or_default() {
+                RequireArgument::Any => Require::Any,
+                RequireArgument::All => Require::All,
+            };
+            Ok((prefix.clone(), TrustedKeys::new(keys, require).context("--registry-key")?))
+        });
+        let trusted = trusted.collect::<Result<BTreeMap<_, _>>>()?;
+        Ok((!trusted.is_empty()).then(|| Trust::new(trusted)))
     }
 }
 

@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use bindery_registry::{Access, Digest, Reference, RegistryError, Verified, pull_manifest, verify};
+use bindery_registry::{
+    Access, Digest, Reference, RegistryError, Repository, Trust, Verified, pull_manifest, verify,
+};
 
 use super::registry::{KeyArguments, PlaceArguments, wait};
 use crate::output;
@@ -22,26 +24,31 @@ pub(crate) struct Arguments {
 
 /// Runs `bindery policy verify`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let trusted = arguments.keys.trusted()?.context("no key is given; name one by --registry-key")?;
+    let trust = arguments.keys.trust()?.context("no key is given; name one by --registry-key")?;
     let Arguments { artifact, .. } = arguments;
     let name = artifact.name()?;
     let (code, text) = wait(async {
         let repository = artifact.open(Access::Pull)?;
         let (digest, _) = pull_manifest(&*repository, &name).await?;
-        report(&artifact.reference, digest, verify(&*repository, &digest, &trusted).await)
+        report(&artifact.reference, &*repository, digest, &trust).await
     })?;
     output::print(&text)?;
     Ok(code)
 }
 
-/// What is said of a verification, and the exit status.
-pub(super) fn report(
+/// Checks the signatures of an artifact. Returns what is said of it, and the exit status.
+pub(super) async fn report(
     reference: &Reference,
+    repository: &dyn Repository,
     digest: Digest,
-    outcome: Result<Verified, RegistryError>,
+    trust: &Trust,
 ) -> Result<(ExitCode, String)> {
+    let verified = match trust.of(reference) {
+        Ok(trusted) => verify(repository, &digest, trusted).await,
+        Err(error) => Err(error),
+    };
     let reference = reference.with_digest(digest);
-    match outcome {
+    match verified {
         Ok(Verified { keys }) => {
             let keys: Vec<_> = keys.iter().map(ToString::to_string).collect();
             Ok((ExitCode::SUCCESS, format!("{reference}: signed by {}\n", keys.join(", "))))

@@ -37,6 +37,7 @@ use super::mode::ModeArgument;
 use crate::policies::object::{
     Effect, Hosts, LoadedObject, LoadedObjects, ObjectName, chain, object_name, shadows,
 };
+use crate::policies::registry::pull_secrets::PullSecretsArgument;
 use crate::policies::registry::{ObjectRegistryArguments, RegistryModules};
 
 /// How often changes of counters are written to status.
@@ -59,6 +60,8 @@ pub(super) struct PolicyObjectsArgument {
     pub(super) policy_objects: bool,
     #[command(flatten)]
     registry: ObjectRegistryArguments,
+    #[command(flatten)]
+    pull_secrets: PullSecretsArgument,
 }
 
 /// The objects with what they have loaded.
@@ -93,7 +96,9 @@ impl ConfiguredObjects {
         let (objects, watches) = PolicyObjects::new(client);
         let (loaded, written, in_effect, readiness, differs_since) = Default::default();
         let cache = arguments.engine.cache();
-        let registry = RegistryModules::new(cache, &arguments.policy_objects.registry)?;
+        let policy_objects = &arguments.policy_objects;
+        let pull_secrets = policy_objects.pull_secrets.of(client)?;
+        let registry = RegistryModules::new(cache, &policy_objects.registry, pull_secrets)?;
         let configured = Self {
             objects,
             hosts: Hosts::new(cache, arguments.policies.shipped(), registry)?,
@@ -235,7 +240,7 @@ impl ConfiguredObjects {
         let changed = self.replace(name, loaded);
         let config_maps = self.loaded.values().flat_map(LoadedObject::config_maps).collect();
         self.objects.follow(&config_maps);
-        self.hosts.registry().want(self.loaded.values().flat_map(LoadedObject::registry_digests));
+        self.hosts.registry().want(self.loaded.values().flat_map(LoadedObject::kept_modules));
         changed
     }
 

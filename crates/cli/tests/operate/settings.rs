@@ -148,6 +148,19 @@ fn a_bad_setting_is_refused_with_its_place_and_what_is_allowed() {
 }
 
 #[test]
+fn a_bad_setting_of_registries_is_refused_with_what_is_allowed() {
+    check(&[
+        (line(&["--registry-key=oci://ghcr.io/Team=a"]), &["--registry-key", "a repository has lower-case"]),
+        (file("registry-key: oci://ghcr.io/team"), &["setting registry-key in", "is not PREFIX=VALUE"]),
+        (
+            line(&["--registry-pull-secret=team"]),
+            &["--registry-pull-secret", "\"team\" is not NAMESPACE/NAME"],
+        ),
+        (file("registry-require: some"), &["setting registry-require in", "\"some\" is neither any nor all"]),
+    ]);
+}
+
+#[test]
 fn a_bad_setting_of_admission_is_refused_with_what_is_allowed() {
     check(&[
         (

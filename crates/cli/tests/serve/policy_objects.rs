@@ -33,7 +33,7 @@ pub(crate) async fn cluster_with_kinds() -> (Cluster, PolicyApi, Replica) {
 }
 
 /// A ConfigMap with a module.
-fn modules(key: &str, module: Vec<u8>) -> ConfigMap {
+pub(crate) fn modules(key: &str, module: Vec<u8>) -> ConfigMap {
     let metadata = ObjectMeta { name: Some("modules".to_owned()), ..ObjectMeta::default() };
     let data = [(key.to_owned(), ByteString(module))].into();
     ConfigMap { metadata, binary_data: Some(data), ..ConfigMap::default() }

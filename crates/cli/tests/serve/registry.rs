@@ -1,14 +1,23 @@
-//! Modules of cluster objects that come from a registry, on a real API server.
+//! Modules of cluster objects that come from a registry, or are kept as if, on a real API server.
 
-use bindery_cluster::{Cluster, Manager, PolicyApi, Replica, condition, is_event};
-use bindery_kit::{OciRegistry, RegistrySettings};
+use std::process::{Command, Output};
+
+use bindery_cluster::{Cluster, Manager, PolicyApi, Replica, condition, is_event, poll};
+use bindery_kit::{Authority, OciRegistry, RegistrySettings};
 use bindery_registry::{
-    Access, Artifact, Extra, Format, Reference, Registry, Remote, SigningKey, Timeouts, push, sign,
+    Access, Artifact, Credentials, Extra, Format, Reference, Registry, Remote, SigningKey, Timeouts, push,
+    sign,
 };
-use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
 use rcgen::KeyPair;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+use super::policy_objects::{modules, until_rejected};
+
+const CREDENTIALS: (&str, &str) = ("ann", "secret");
 
 /// A registry with a cluster beside it.
 struct World {
@@ -30,24 +39,36 @@ impl World {
         let other = KeyPair::generate().unwrap();
         std::fs::write(folder.path().join("other.pub"), other.public_key_pem()).unwrap();
         let key = SigningKey::read(pair.serialize_pem().as_bytes(), None).unwrap();
-        let registry = OciRegistry::start(RegistrySettings::default());
+        let settings = RegistrySettings { token_for: Some(CREDENTIALS), ..Default::default() };
+        let registry = OciRegistry::start(settings);
+        let auths = json!({"auths": {registry.host(): {"auth": "YW5uOnNlY3JldA=="}}});
+        std::fs::write(folder.path().join("config.json"), auths.to_string()).unwrap();
         Self { registry, cluster, policies, folder, key }
     }
 
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
     fn start(&self, identity: &str, key: &str) -> Replica {
+        self.start_with(identity, key, &[])
+    }
+
+    fn start_with(&self, identity: &str, key: &str, further: &[&str]) -> Replica {
         let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
-        let key = self.folder.path().join(key).display().to_string();
-        let cache = self.folder.path().join("cache").display().to_string();
+        let (credentials, cache) = (self.path("config.json"), self.path("cache"));
         let flags = [
             "--policy-objects=true",
             "--policies",
             &shipped,
             "--registry-key",
-            &key,
+            key,
+            "--registry-auth",
+            &credentials,
             "--engine-cache",
             &cache,
         ];
-        self.cluster.replica_with(identity, &flags)
+        self.cluster.replica_with(identity, &[&flags[..], further].concat())
     }
 
     /// Pushes a shipped policy with files of golden cases; returns its reference.
@@ -55,7 +76,8 @@ impl World {
         let shipped = std::env::var("BINDERY_POLICIES").unwrap();
         let module = std::fs::read(format!("{shipped}/{name}.wasm")).unwrap();
         let reference: Reference = format!("oci://{}/team/{name}:1", self.registry.host()).parse().unwrap();
-        let client = Registry::new(None, None, Timeouts::default()).unwrap();
+        let credentials = Credentials::File(self.path("config.json").into());
+        let client = Registry::new(None, Some(credentials), Timeouts::default()).unwrap();
         let remote = client.repository(&reference, Access::Push).unwrap();
         let artifact = Artifact { module, cases: cases.to_vec(), ..Artifact::default() };
         let digest = push(&remote, &artifact, Some("1")).await.unwrap();
@@ -63,8 +85,53 @@ impl World {
     }
 
     async fn apply(&self, module: &Reference, times: u32) {
-        let spec = json!({"module": module.to_string(), "settings": {"times": times}});
+        self.apply_with(module, times, json!({})).await;
+    }
+
+    async fn apply_with(&self, module: &Reference, times: u32, pull: Value) {
+        let spec = json!({"module": module.to_string(), "settings": {"times": times}, "pull": pull});
         self.policies.apply("MatchPolicy", "size", spec).await;
+    }
+
+    /// Applies the policy, and waits until it cannot be fetched for this reason.
+    async fn until_not_fetched(&self, module: &Reference, pull: Value, why: &str) {
+        self.apply_with(module, 2, pull).await;
+        let mut last = Value::Null;
+        let told = poll(async || {
+            last = self.policies.until_ready("MatchPolicy", "size", "ModuleUnavailable").await;
+            message(&last, "Ready").contains(why).then_some(())
+        });
+        told.await.unwrap_or_else(|| panic!("no {why:?} in {last}"));
+    }
+
+    /// Writes a Secret with the docker configuration of a host.
+    async fn write_secret(&self, name: &str, host: &str, auth: &str) {
+        let config = json!({"auths": {host: {"auth": auth}}}).to_string();
+        let secret = json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": name},
+            "type": "kubernetes.io/dockerconfigjson",
+            "stringData": {".dockerconfigjson": config},
+        });
+        let secrets = Api::<Secret>::namespaced(self.cluster.client.clone(), "default");
+        secrets.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(&secret)).await.unwrap();
+    }
+
+    /// Runs `bindery policy preview` as a user with these credentials and keys.
+    fn preview(&self, module: &Reference, times: u32, keys: &str) -> Output {
+        let document = json!({
+            "apiVersion": "policy.bindery.dev/v1alpha1",
+            "kind": "MatchPolicy",
+            "metadata": {"name": "size"},
+            "spec": {"module": module.to_string(), "settings": {"times": times}},
+        });
+        std::fs::write(self.path("size.json"), document.to_string()).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bindery"));
+        command.args(["policy", "preview", &self.path("size.json"), "--registry-key", keys]);
+        command.env("KUBECONFIG", self.cluster.kubeconfig()).env_remove("REGISTRY_AUTH_FILE");
+        command.env("DOCKER_CONFIG", self.folder.path()).env("HOME", self.folder.path());
+        command.env_remove("XDG_RUNTIME_DIR").output().unwrap()
     }
 
     async fn until_rejected(&self, claim: &str) {
@@ -82,7 +149,8 @@ fn message<'a>(status: &'a Value, kind: &str) -> &'a str {
 #[tokio::test]
 async fn a_signed_module_is_fetched_and_stays_with_the_registry_away() {
     let world = World::new().await;
-    let mut replica = world.start("first", "ours.pub");
+    let ours = world.path("ours.pub");
+    let mut replica = world.start("first", &ours);
     replica.until_leading().await;
     world.cluster.create_available_volume("v", "10Gi").await;
 
@@ -95,6 +163,15 @@ async fn a_signed_module_is_fetched_and_stays_with_the_registry_away() {
     let status = world.policies.until_ready("MatchPolicy", "size", "Loaded").await;
     assert_eq!(condition(&status, "Verified")["reason"], "Signed");
     world.until_rejected("c").await;
+    // What another number would change, from the registry.
+    let preview = world.preview(&module, 100, &ours);
+    let text = String::from_utf8_lossy(&preview.stdout);
+    assert!(text.starts_with("pvc default/c: pending (policy size rejects v: "), "{preview:?}");
+    assert!(text.ends_with("; would change to: bound to v\n"), "{preview:?}");
+    let unsigned = world.preview(&module, 100, &world.path("other.pub"));
+    let text = String::from_utf8_lossy(&unsigned.stderr);
+    assert!(unsigned.status.code() == Some(2) && text.contains("spec.module: "), "{unsigned:?}");
+    assert!(text.contains(" is not signed by the trusted key"), "{unsigned:?}");
 
     // Golden cases that came with a module and do not hold keep the last good one.
     let claim = "claim: {spec: {resources: {requests: {storage: 1Gi}}}}";
@@ -118,15 +195,109 @@ async fn a_signed_module_is_fetched_and_stays_with_the_registry_away() {
     world.until_rejected("d").await;
 
     replica.terminate().await;
-    let mut replica = world.start("second", "ours.pub");
+    let mut replica = world.start("second", &ours);
     world.until_rejected("e").await;
     world.apply(&module, 3).await;
     world.policies.until_ready("MatchPolicy", "size", "Loaded").await;
 
-    // A key that is not trusted any more does not count, although the module is there.
+    // A key that is not trusted any more for modules of this prefix does not count, although the module is
+    // there.
     replica.terminate().await;
-    let mut replica = world.start("third", "other.pub");
+    let keys = format!("{ours},oci://{}/team={}", world.registry.host(), world.path("other.pub"));
+    let mut replica = world.start("third", &keys);
     world.policies.until_ready("MatchPolicy", "size", "ModuleUnavailable").await;
     world.registry.recover();
     replica.terminate().await;
+}
+
+#[tokio::test]
+async fn a_module_is_fetched_with_what_its_object_names() {
+    let world = World::new().await;
+    let (host, ours) = (world.registry.host(), world.path("ours.pub"));
+    // ann:wrong; zoe:hidden; ann:secret
+    world.write_secret("wrong", &host, "YW5uOndyb25n").await;
+    world.write_secret("elsewhere", "registry.example", "em9lOmhpZGRlbg==").await;
+    world.write_secret("team", &host, "YW5uOnNlY3JldA==").await;
+    let opaque = json!({"metadata": {"name": "opaque"}, "stringData": {".dockerconfigjson": "{}"}});
+    let secrets = Api::<Secret>::namespaced(world.cluster.client.clone(), "default");
+    secrets.create(&PostParams::default(), &serde_json::from_value(opaque).unwrap()).await.unwrap();
+    let listed = "default/wrong,default/elsewhere,default/team,default/opaque,default/missing";
+    let mut replica = world.start_with("first", &ours, &["--registry-pull-secret", listed]);
+    replica.until_leading().await;
+    world.cluster.create_available_volume("v", "10Gi").await;
+
+    let (module, remote) = world.push("at-most-n-times", &[]).await;
+    sign(&remote, &module, &world.key, Format::Bundle).await.unwrap();
+    let authority = Authority::new().pem();
+    for (pull, why) in [
+        (json!({"secret": "unlisted"}), "spec.pull.secret: the Secret \"unlisted\" is not among those that"),
+        (
+            json!({"secret": "missing"}),
+            "spec.pull.secret: the Secret default/missing cannot be read: secrets",
+        ),
+        (json!({"secret": "opaque"}), "the Secret default/opaque cannot be read: its type is \"Opaque\""),
+        (json!({"secret": "wrong"}), "refuses the credentials for team/at-most-n-times"),
+        (json!({"secret": "elsewhere"}), "asks for credentials, and there are none"),
+        (json!({"ca": "-----BEGIN CERTIFICATE-----"}), "spec.pull.ca: the certificate authorities"),
+        // The credentials of the settings are not sent to what an object trusts.
+        (json!({"ca": authority}), "asks for credentials, and there are none"),
+    ] {
+        world.until_not_fetched(&module, pull, why).await;
+    }
+    let sent = world.registry.requests();
+    let is_of_zoe = |sent: &str| sent.contains("em9lOmhpZGRlbg");
+    assert!(!sent.iter().any(|(_, _, authorization)| authorization.as_deref().is_some_and(is_of_zoe)));
+    world.apply_with(&module, 2, json!({"secret": "team", "ca": authority})).await;
+    world.policies.until_ready("MatchPolicy", "size", "Loaded").await;
+    world.until_rejected("c").await;
+
+    // A Secret is read again at each fetch.
+    world.write_secret("team", &host, "YW5uOndyb25n").await;
+    let (next, remote) = world.push("same-zone", &[]).await;
+    sign(&remote, &next, &world.key, Format::Bundle).await.unwrap();
+    world.until_not_fetched(&next, json!({"secret": "team"}), "refuses the credentials").await;
+    replica.terminate().await;
+}
+
+#[tokio::test]
+async fn a_module_of_a_config_map_outlives_a_restart_of_all_replicas() {
+    let cluster = Cluster::start(Manager::WithoutBinder).await;
+    let policies = cluster.policies();
+    policies.install().await;
+    let caches = tempfile::tempdir().unwrap();
+    let start_all = || {
+        ["first", "second"].map(|identity| {
+            let cache = caches.path().join(identity).display().to_string();
+            cluster.replica_with(identity, &["--policy-objects=true", "--engine-cache", &cache])
+        })
+    };
+    let mut replicas = start_all();
+    let shipped = std::env::var("BINDERY_POLICIES").unwrap();
+    let module = std::fs::read(format!("{shipped}/at-most-n-times.wasm")).unwrap();
+    let config_maps = Api::<ConfigMap>::namespaced(cluster.client.clone(), "default");
+    config_maps.create(&PostParams::default(), &modules("m.wasm", module)).await.unwrap();
+    let spec = json!({"module": "configmap:default/modules/m.wasm", "settings": {"times": 2}});
+    policies.apply("MatchPolicy", "size", spec).await;
+    let good = policies.until_ready("MatchPolicy", "size", "Loaded").await;
+    for replica in &mut replicas {
+        replica.until_metrics("policy=\"size\"").await;
+    }
+
+    let garbage = modules("m.wasm", b"no component".to_vec());
+    config_maps.replace("modules", &PostParams::default(), &garbage).await.unwrap();
+    policies.until_ready("MatchPolicy", "size", "ModuleInvalid").await;
+    for mut replica in replicas {
+        replica.terminate().await;
+    }
+    let replicas = start_all();
+    cluster.create_available_volume("large", "9Gi").await;
+    cluster.create_claim("c", "1Gi").await;
+    until_rejected(&cluster, "c", "; 1 of 1 volumes rejected: size 1").await;
+    let status = policies.until_ready("MatchPolicy", "size", "ModuleInvalid").await;
+    assert_eq!(status["lastGood"], good["lastGood"]);
+    let message = condition(&status, "Ready")["message"].as_str().unwrap();
+    assert!(message.ends_with("; generation 1 stays in effect"), "{message}");
+    for mut replica in replicas {
+        replica.terminate().await;
+    }
 }

@@ -16,7 +16,7 @@ const EXPRESSIONS: [&str; 2] = [
     "/properties/spec/properties/match/properties/claimSelector/properties/matchExpressions/items",
 ];
 
-const RULES: [Rule; 5] = [
+const RULES: [Rule; 8] = [
     (
         &[""],
         "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",
@@ -39,6 +39,22 @@ const RULES: [Rule; 5] = [
          self.startsWith('oci:') == oldSelf.startsWith('oci:')",
         "'spec.module was ' + oldSelf + ' and is ' + self + '; only another module of the same kind \
          (builtin:, configmap:, oci: or a file) is allowed: create another object'",
+    ),
+    (
+        &["/properties/spec"],
+        "!has(self.pull) || self.module.startsWith('oci://')",
+        "'spec.pull is given, and spec.module is ' + self.module + '; give it only for a module of a \
+         registry, oci://HOST/REPOSITORY@sha256:HEX'",
+    ),
+    (
+        &["/properties/spec/properties/pull/properties/secret"],
+        "self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",
+        "'spec.pull.secret is ' + self + '; the name of a Secret is allowed'",
+    ),
+    (
+        &["/properties/spec/properties/pull/properties/ca"],
+        "self.contains('-----BEGIN CERTIFICATE-----')",
+        "'spec.pull.ca has no certificate; certificate authorities in PEM are allowed'",
     ),
     (
         &EXPRESSIONS,

@@ -105,10 +105,12 @@ impl Transport {
                     let added = certificate
                         .map_err(|error| format!("{error:?}"))
                         .and_then(|certificate| roots.add(certificate).map_err(|error| error.to_string()));
-                    added.or_else(|why| invalid(format!("the file of authorities cannot be used: {why}")))?;
+                    added.or_else(|why| {
+                        invalid(format!("the certificate authorities cannot be used: {why}"))
+                    })?;
                 }
                 if roots.is_empty() {
-                    return invalid("the file of authorities has no certificate in PEM");
+                    return invalid("the certificate authorities have no certificate in PEM");
                 }
             }
             None => {

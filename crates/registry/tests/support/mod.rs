@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bindery_kit::OciRegistry;
-use bindery_registry::{Access, Artifact, CredentialsFile, Extra, Reference, Registry, Remote, Timeouts};
+use bindery_registry::{Access, Artifact, Credentials, Extra, Reference, Registry, Remote, Timeouts};
 
 /// Short enough for tests, long enough for a busy machine where an answer is awaited.
 pub(crate) fn timeouts() -> Timeouts {
@@ -23,7 +23,7 @@ pub(crate) fn reference(registry: &OciRegistry) -> Reference {
     format!("oci://{}/team/policy:1.0.0", registry.host()).parse().unwrap()
 }
 
-pub(crate) fn client(authorities: Option<&str>, credentials: Option<CredentialsFile>) -> Registry {
+pub(crate) fn client(authorities: Option<&str>, credentials: Option<Credentials>) -> Registry {
     Registry::new(authorities.map(str::as_bytes), credentials, timeouts()).unwrap()
 }
 

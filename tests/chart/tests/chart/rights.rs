@@ -6,6 +6,9 @@ use std::process::Command;
 use bindery_chart::{NAMESPACE, Right, built, granted, offered, read, rendered, run, sets, table};
 use serde_json::json;
 
+/// The condition of the right to read Secrets that policies name.
+const PULL_SECRETS: &str = "pull secrets of policies in the cluster";
+
 /// The rights that the guide lists for some conditions.
 fn documented(conditions: &[&str]) -> BTreeSet<Right> {
     let guide = read("docs/operate.md");
@@ -26,7 +29,7 @@ fn documented(conditions: &[&str]) -> BTreeSet<Right> {
             resources.strip_suffix(", one by name").map_or((resources.as_str(), false), |rest| (rest, true));
         for resource in resources.split(", ") {
             let resource = resource.replace('`', "");
-            let name = is_limited.then(|| name_of(&resource).to_owned());
+            let name = is_limited.then(|| name_of(&resource, when).to_owned());
             let namespace = namespace.map(str::to_owned);
             rights.extend(verbs.split(", ").map(|verb| Right {
                 namespace: namespace.clone(),
@@ -40,8 +43,9 @@ fn documented(conditions: &[&str]) -> BTreeSet<Right> {
 }
 
 /// The name of the only object of this resource that Bindery may use.
-fn name_of(resource: &str) -> &'static str {
+fn name_of(resource: &str, when: &str) -> &'static str {
     match resource {
+        "secrets" if when == PULL_SECRETS => "pull",
         "secrets" => "bindery-tls",
         "mutatingwebhookconfigurations (admissionregistration.k8s.io)" => "bindery-steer",
         _ => "bindery",
@@ -74,6 +78,11 @@ fn the_chart_grants_the_rights_of_the_guide() {
             policy_objects("observe"),
             vec!["always", reads_namespaces, "policies in the cluster", own_certificates],
         ),
+        (
+            json!({"policies": {"objects": true, "registry": {"pullSecrets": ["pull"]}}}),
+            vec!["always", reads_namespaces, "policies in the cluster", PULL_SECRETS, own_certificates],
+        ),
+        (json!({"policies": {"registry": {"pullSecrets": ["pull"]}}}), vec!["always", own_certificates]),
         (
             policy_objects("steer"),
             vec![

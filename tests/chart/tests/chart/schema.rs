@@ -47,6 +47,7 @@ fn an_unknown_key_is_refused_at_every_level() {
         "/dashboard/labels",
         "/policies/documents",
         "/policies/registry/keys",
+        "/policies/registry/prefixes",
     ];
     let is_free =
         |path: &str| free.contains(&path) || path.ends_with("/annotations") || path.ends_with("abels");
@@ -101,6 +102,14 @@ fn a_value_that_cannot_work_is_refused_by_the_schema() {
         (
             json!({"policies": {"documents": {"zones": {"kind": "MatchPolicy"}}}}),
             "'/policies/documents/zones'",
+        ),
+        (
+            json!({"policies": {"registry": {"prefixes": {"team": {"prefix": "ghcr.io/team", "keys": {}}}}}}),
+            "'/policies/registry/prefixes/team/prefix'",
+        ),
+        (
+            json!({"policies": {"registry": {"prefixes": {"team": {"prefix": "oci://ghcr.io/team"}}}}}),
+            "'/policies/registry/prefixes/team'",
         ),
         (json!({"steer": {"admission": "none"}}), "'/steer/admission'"),
         (json!({"steer": {"namespaceLabel": "steer"}}), "'/steer/namespaceLabel'"),
@@ -170,6 +179,12 @@ fn values_that_contradict_each_other_are_refused_with_a_reason() {
         (
             json!({"journal": {"send": {"url": "https://logs.example"}}}),
             &["journal.send.url is given and journal.enabled is false"],
+        ),
+        (
+            json!({"policies": {"objects": true, "registry": {"prefixes": {
+                "team": {"prefix": "oci://ghcr.io/team", "keys": {"ci": null}}
+            }}}}),
+            &["policies.registry.prefixes.team has no key"],
         ),
         (json!({"service": {"port": 8080}}), &["service.port and metrics.port are both 8080"]),
         // A pod must not be killed while it answers.

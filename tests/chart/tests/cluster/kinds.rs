@@ -58,6 +58,10 @@ fn example(file: &str) -> Value {
     yaml(&read(&format!("{EXAMPLES}/{file}.yaml")))
 }
 
+/// A module of a registry.
+const FROM_REGISTRY: &str = "oci://registry.example/team/zones\
+                             @sha256:4b1c0f3f7f8b5a0e6e9a2c1d4b5f60718293a4b5c6d7e8f90123456789abcdef";
+
 /// The file of an example, a change of it that the API server must refuse, and a part of the reason.
 type Wrong = (&'static str, Value, String);
 
@@ -87,6 +91,19 @@ fn wrong_in_any_kind() -> Vec<Wrong> {
         ] {
             wrong.push((file, json!({"spec": spec}), why.to_owned()));
         }
+    }
+    let pull = |spec: Value| json!({"spec": merged(json!({"module": FROM_REGISTRY}), spec)});
+    for file in ["engine", "match-policy", "reclaim-policy"] {
+        let why = "spec.pull is given, and spec.module is ";
+        wrong.push((file, json!({"spec": {"pull": {"secret": "team"}}}), why.to_owned()));
+    }
+    for (spec, why) in [
+        (json!({"secret": "team/a"}), "spec.pull.secret is team/a; the name of a Secret is allowed"),
+        (json!({"ca": "x"}), "spec.pull.ca has no certificate; certificate authorities in PEM are allowed"),
+        (json!({"ca": "x".repeat(16_385)}), "may not be more than 16384"),
+        (json!({"secrets": "team"}), r#"unknown field "spec.pull.secrets""#),
+    ] {
+        wrong.push(("engine", pull(json!({"pull": spec})), why.to_owned()));
     }
     wrong
 }
@@ -209,6 +226,10 @@ async fn kinds_take_examples_refuse_mistakes_and_are_explained_and_printed() {
             &["the absolute path of a file", "`configmap:NAMESPACE/NAME/KEY`"],
         ),
         ("explain mpol.spec.mode", &["ENUM: enforce shadow off", "`off`: It is not loaded."]),
+        (
+            "explain mpol.spec.pull",
+            &["How a module of a registry is fetched", "secret <string>", "policies.registry.pullSecrets"],
+        ),
         ("explain rpol.spec.allow", &["`OfferAgain`: To offer a volume again with its data."]),
         ("explain bengine", &["The component that decides"]),
     ] {

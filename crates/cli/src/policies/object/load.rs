@@ -24,7 +24,8 @@ pub(super) fn load(
 ) -> Result<(Effect, String), Fault> {
     let fault = |cause| move |error: anyhow::Error| Fault { cause, why: format!("{error:#}") };
     if object["kind"] == ENGINE {
-        parse::<EngineDocument>(object).map_err(fault(Cause::Invalid))?;
+        let document = parse::<EngineDocument>(object).map_err(fault(Cause::Invalid))?;
+        document.check().map_err(|why| fault(Cause::Invalid)(anyhow!(why)))?;
         let limits = Limits::default();
         let engine = hosts.engines.load(module, limits);
         let engine = engine.map_err(anyhow::Error::from).map_err(fault(Cause::ModuleInvalid))?;
