@@ -1,5 +1,7 @@
 //! Credentials, in the format of docker's `config.json` and podman's `auth.json`.
 
+mod helper;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
@@ -16,7 +18,10 @@ const HUB: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.docker.io"];
 
 /// A file of credentials. It is read again for each push and pull, so that credentials may rotate.
 #[derive(Clone, Debug)]
-pub struct CredentialsFile(PathBuf);
+pub struct CredentialsFile {
+    path: PathBuf,
+    runs_helpers: bool,
+}
 
 /// A name and a password.
 #[derive(Clone, PartialEq, Eq)]
@@ -51,16 +56,31 @@ pub(crate) struct Found {
 }
 
 impl CredentialsFile {
-    /// The file at a path.
+    /// The file at a path. No program is run that it names: who writes the file of a server must not choose
+    /// its programs.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self(path.into())
+        Self { path: path.into(), runs_helpers: false }
     }
 
-    /// What the file has for a repository of a host: that of the longest prefix.
+    /// The same, for the user whose file it is: the credential helpers that it names are run.
+    #[must_use]
+    pub fn with_helpers(self) -> Self {
+        Self { runs_helpers: true, ..self }
+    }
+
+    /// What the file has for a repository of a host: that of the host's helper, else of the longest prefix,
+    /// else of the helper for all.
     pub(crate) fn find(&self, host: &str, repository: &str) -> Result<Found> {
-        let path = self.0.display();
-        let config: Config = serde_json::from_slice(&read(&self.0)?)
+        let path = self.path.display();
+        let config: Config = serde_json::from_slice(&read(&self.path)?)
             .or_else(|error| invalid(format!("the file of credentials {path}: {error}")))?;
+        let named = config.cred_helpers.iter().find(|(key, _)| matched(key, host, "").is_some());
+        // An empty name is the file itself.
+        let is_named = |helper: &&String| !helper.is_empty();
+        let named = named.map(|(_, helper)| helper).filter(is_named);
+        if let Some(helper) = named.filter(|_| self.runs_helpers) {
+            return self.ask(helper, host);
+        }
         let entries = config.auths.iter();
         let matching = entries.filter_map(|(key, entry)| Some((matched(key, host, repository)?, entry)));
         let entry = matching.max_by_key(|(length, _)| *length);
@@ -69,7 +89,10 @@ impl CredentialsFile {
                 .or_else(|why| invalid(format!("the file of credentials {path}, {host}: {why}")))?,
             None => None,
         };
-        let helper = config.cred_helpers.get(host).or(config.creds_store.as_ref());
+        let helper = named.or(config.creds_store.as_ref().filter(is_named));
+        if let Some(helper) = helper.filter(|_| self.runs_helpers && login.is_none()) {
+            return self.ask(helper, host);
+        }
         let why_not = match (&login, entry, helper) {
             (Some(_), ..) => None,
             (None, Some((_, Entry { identitytoken, registrytoken, .. })), _)
@@ -78,11 +101,25 @@ impl CredentialsFile {
                 Some(format!("{path} has a token and no password for {host}, which Bindery does not use"))
             }
             (None, _, Some(helper)) => Some(format!(
-                "{path} names the credential helper {helper:?}, which Bindery does not run; log in to a file \
-                 without one"
+                "{path} names the credential helper {helper:?}, which only commands of users run; log in to a \
+                 file without one"
             )),
             _ => None,
         };
+        Ok(Found { login, why_not })
+    }
+
+    /// What a helper has for a host.
+    fn ask(&self, helper: &str, host: &str) -> Result<Found> {
+        let asked = helper::program(helper)
+            .and_then(|program| helper::ask(program.as_ref(), host, helper::TIME_MAX))
+            .or_else(|why| {
+                invalid(format!("the credential helper {helper:?}, which {} names: {why}", self.path.display()))
+            });
+        let login = asked?;
+        let why_not = login.is_none().then(|| {
+            format!("the credential helper {helper:?} has none for {host}; run `docker login {host}`")
+        });
         Ok(Found { login, why_not })
     }
 }

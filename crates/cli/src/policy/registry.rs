@@ -55,22 +55,26 @@ enum RequireArgument {
 }
 
 impl RegistryArguments {
-    /// A client with these credentials and no others.
+    /// A client with these credentials and no others, which runs no credential helper.
     pub(crate) fn client(&self, timeouts: Timeouts) -> Result<Registry> {
+        self.client_with(self.registry_auth.clone().map(CredentialsFile::new), timeouts)
+    }
+
+    fn client_with(&self, credentials: Option<CredentialsFile>, timeouts: Timeouts) -> Result<Registry> {
         let authorities = self.registry_ca.as_ref().map(|path| {
             let read = std::fs::read(path);
             read.with_context(|| format!("--registry-ca {} cannot be read", path.display()))
         });
         let authorities = authorities.transpose()?;
-        let credentials = self.registry_auth.clone().map(CredentialsFile::new);
         let client = Registry::new(authorities.as_deref(), credentials, timeouts);
         client.context("registries cannot be asked")
     }
 
-    /// A client with these credentials, else with those of the user.
+    /// A client with these credentials, else with those of the user. It runs their credential helpers.
     pub(super) fn client_of_user(&self) -> Result<Registry> {
-        let registry_auth = self.registry_auth.clone().or_else(users_credentials);
-        Self { registry_auth, ..self.clone() }.client(Timeouts::default())
+        let file = self.registry_auth.clone().or_else(users_credentials);
+        let credentials = file.map(|path| CredentialsFile::new(path).with_helpers());
+        self.client_with(credentials, Timeouts::default())
     }
 }
 
