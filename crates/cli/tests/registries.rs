@@ -139,7 +139,8 @@ async fn what_real_registries_refuse_is_told_with_the_reason() {
     place.home.file("other.pem", bindery_kit::Authority::new().pem());
     for host in HOSTS {
         let digest = place.push(host, "team/same-zone");
-        let (there, away) = (format!("oci://{host}/team/same-zone@{digest}"), format!("oci://{host}/team/no:1"));
+        let (there, away) =
+            (format!("oci://{host}/team/same-zone@{digest}"), format!("oci://{host}/team/no:1"));
         for (arguments, why) in [
             (vec!["--registry-auth", "nobody.json", &*there], "credentials"),
             (vec!["--registry-auth", "wrong.json", &there], "refuses the credentials"),
@@ -155,7 +156,8 @@ async fn what_real_registries_refuse_is_told_with_the_reason() {
 
 fn wrong_credentials() -> String {
     let auth = serde_json::json!({"username": place::USER, "password": "wrong"});
-    let auths: serde_json::Map<_, _> = HOSTS.map(|host| (host.to_owned(), auth.clone())).into_iter().collect();
+    let auths: serde_json::Map<_, _> =
+        HOSTS.map(|host| (host.to_owned(), auth.clone())).into_iter().collect();
     serde_json::json!({"auths": auths}).to_string()
 }
 

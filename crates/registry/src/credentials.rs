@@ -114,7 +114,10 @@ impl CredentialsFile {
         let asked = helper::program(helper)
             .and_then(|program| helper::ask(program.as_ref(), host, helper::TIME_MAX))
             .or_else(|why| {
-                invalid(format!("the credential helper {helper:?}, which {} names: {why}", self.path.display()))
+                invalid(format!(
+                    "the credential helper {helper:?}, which {} names: {why}",
+                    self.path.display()
+                ))
             });
         let login = asked?;
         let why_not = login.is_none().then(|| {

@@ -256,7 +256,10 @@ async fn a_certificate_that_does_not_hold_is_refused_with_host_and_reason() {
             continue;
         };
         let error = pulled.expect_err("the certificate does not hold").to_string();
-        assert!(error.contains(&format!("{host} cannot be trusted by TLS")) && error.contains(why), "{error}");
+        assert!(
+            error.contains(&format!("{host} cannot be trusted by TLS")) && error.contains(why),
+            "{error}"
+        );
         assert!(storage.requests().is_empty(), "{why}");
     }
 }

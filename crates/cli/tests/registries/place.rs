@@ -43,7 +43,8 @@ impl Place {
         let auths = json!({"auths": {WITHOUT_REFERRERS: auth, WITH_REFERRERS: auth}});
         home.file(".docker/config.json", auths.to_string());
         home.file("nobody.json", r#"{"auths": {}}"#);
-        let policies = PathBuf::from(std::env::var_os("BINDERY_POLICIES").expect("`cargo xtask soak` sets it"));
+        let policies =
+            PathBuf::from(std::env::var_os("BINDERY_POLICIES").expect("`cargo xtask soak` sets it"));
         home.file("same-zone.wasm", fs::read(policies.join("same-zone.wasm")).unwrap());
         for file in ["README.md", "cases/cases.yaml"] {
             home.file(file, fs::read(root().join("policies/same-zone").join(file)).unwrap());
