@@ -64,7 +64,7 @@ pub(super) fn ask(program: &OsStr, host: &str, within: Duration) -> Result<Optio
     thread::spawn(move || {
         let mut bytes = Vec::new();
         let read = stdout.map(|stdout| stdout.take(FILE_MAX).read_to_end(&mut bytes));
-        // Nobody waits for what comes too late.
+        // After the time is over, the other end is gone.
         let _ = sender.send(read.map(|read| read.map(|_| bytes)));
     });
     let answer = answers.recv_timeout(within);
