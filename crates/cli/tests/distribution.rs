@@ -139,3 +139,32 @@ fn an_engine_is_pushed_and_what_is_neither_is_refused() {
         assert!(ended.status == 2 && ended.stderr.contains(why), "{why}: {ended:?}");
     }
 }
+
+#[test]
+fn credentials_come_from_the_helper_that_the_file_of_the_user_names() {
+    let settings = RegistrySettings { basic_for: Some(CREDENTIALS), ..Default::default() };
+    let registry = OciRegistry::start(settings);
+    let home = home();
+    let to = format!("oci://{}/team/same-zone:1.0.0", registry.host());
+    let helpers = root().join("crates/registry/tests/helpers").display().to_string();
+    let push = |config: Value| {
+        home.file(".docker/config.json", config.to_string());
+        let mut command = home.command(&["policy", "push", "same-zone.wasm", &to]);
+        command.env("PATH", format!("{helpers}:/usr/bin:/bin"));
+        ended(command, "")
+    };
+    for config in [
+        json!({"credHelpers": {registry.host(): "kept"}}),
+        // The file has a wrong password, which the helper of the host comes before.
+        json!({"credHelpers": {registry.host(): "kept"}, "auths": {registry.host(): {"auth": "YW5uOng="}}}),
+        json!({"credsStore": "kept", "auths": {registry.host(): {}}}),
+    ] {
+        let pushed = push(config);
+        assert_eq!(pushed.status, 0, "{pushed:?}");
+    }
+    let missing = push(json!({"credsStore": "missing"}));
+    assert_eq!(missing.status, 2, "{missing:?}");
+    for told in ["\"missing\", which", "config.json names: there is no program docker-credential-missing"] {
+        assert!(missing.stderr.contains(told), "{told}: {missing:?}");
+    }
+}

@@ -1,5 +1,7 @@
 //! Credentials, in the format of docker's `config.json` and podman's `auth.json`.
 
+mod helper;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,12 +17,15 @@ use crate::limits::FILE_MAX;
 /// The names of Docker Hub in files of credentials, without scheme.
 pub(crate) const HUB: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.docker.io"];
 
-/// Where credentials are.
+/// Where credentials are. A file is read again for each push and pull, so that credentials may rotate.
 #[derive(Clone)]
 pub enum Credentials {
-    /// In a file. It is read again for each push and pull, so that credentials may rotate.
+    /// In a file. No program is run that it names: who writes the file of a server must not choose its
+    /// programs.
     File(PathBuf),
-    /// In a text that was read elsewhere.
+    /// In a file of the user who runs this program: the credential helpers that it names are run.
+    UsersFile(PathBuf),
+    /// In a text that was read elsewhere. No program is run that it names.
     Text {
         /// Where, for errors.
         place: String,
@@ -62,17 +67,26 @@ pub(crate) struct Found {
 }
 
 impl Credentials {
-    /// What there is for a repository of a host: that of the longest prefix.
+    /// What there is for a repository of a host: that of the host's helper, else of the longest prefix, else
+    /// of the helper for all.
     pub(crate) fn find(&self, host: &str, repository: &str) -> Result<Found> {
         let (place, text) = match self {
-            Self::File(path) => (path.display().to_string(), Cow::Owned(read(path)?)),
+            Self::File(path) | Self::UsersFile(path) => (path.display().to_string(), Cow::Owned(read(path)?)),
             Self::Text { place, text } => (place.clone(), Cow::Borrowed(&**text)),
         };
+        let runs_helpers = matches!(self, Self::UsersFile(_));
         // The error itself may quote a password.
         let config: Config = serde_json::from_slice(&text).or_else(|error| {
             let (line, column) = (error.line(), error.column());
             invalid(format!("{place} is not as docker's config.json at line {line}, column {column}"))
         })?;
+        let named = config.cred_helpers.iter().find(|(key, _)| matched(key, host, "").is_some());
+        // An empty name is the file itself.
+        let is_named = |helper: &&String| !helper.is_empty();
+        let named = named.map(|(_, helper)| helper).filter(is_named);
+        if let Some(helper) = named.filter(|_| runs_helpers) {
+            return ask(&place, helper, host);
+        }
         let entries = config.auths.iter();
         let matching = entries.filter_map(|(key, entry)| Some((matched(key, host, repository)?, entry)));
         let entry = matching.max_by_key(|(length, _)| *length);
@@ -81,7 +95,10 @@ impl Credentials {
                 .or_else(|why| invalid(format!("{place} has credentials for {host} whose {why}")))?,
             None => None,
         };
-        let helper = config.cred_helpers.get(host).or(config.creds_store.as_ref());
+        let helper = named.or(config.creds_store.as_ref().filter(is_named));
+        if let Some(helper) = helper.filter(|_| runs_helpers && login.is_none()) {
+            return ask(&place, helper, host);
+        }
         let why_not = match (&login, entry, helper) {
             (Some(_), ..) => None,
             (None, Some((_, Entry { identitytoken, registrytoken, .. })), _)
@@ -90,13 +107,25 @@ impl Credentials {
                 Some(format!("{place} has a token and no password for {host}, which Bindery does not use"))
             }
             (None, _, Some(helper)) => Some(format!(
-                "{place} names the credential helper {helper:?}, which Bindery does not run; log in to a \
+                "{place} names the credential helper {helper:?}, which only commands of users run; log in to a \
                  file without one"
             )),
             _ => None,
         };
         Ok(Found { login, why_not })
     }
+}
+
+/// What a helper that a file names has for a host.
+fn ask(place: &str, helper: &str, host: &str) -> Result<Found> {
+    let asked = helper::program(helper)
+        .and_then(|program| helper::ask(program.as_ref(), host, helper::TIME_MAX))
+        .or_else(|why| invalid(format!("the credential helper {helper:?}, which {place} names: {why}")));
+    let login = asked?;
+    let why_not = login
+        .is_none()
+        .then(|| format!("the credential helper {helper:?} has none for {host}; run `docker login {host}`"));
+    Ok(Found { login, why_not })
 }
 
 /// How long the prefix of a key is, if it names the repository. Docker writes hosts, some of them as URLs;

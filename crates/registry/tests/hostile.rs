@@ -221,3 +221,45 @@ async fn pages_of_referrers_end() {
         registry.requests().iter().skip(before).filter(|(_, path, _)| path.contains("/referrers/")).count();
     assert_eq!(pages, 4);
 }
+
+/// A registry on loopback has no TLS, so the server is the one to which it redirects.
+#[tokio::test]
+async fn a_certificate_that_does_not_hold_is_refused_with_host_and_reason() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let registry = registry(|_, _, _| None).await;
+    for (certificate, why) in [
+        (authority.server("localhost"), None),
+        (authority.expired_server("localhost"), Some("certificate expired")),
+        (authority.server("registry.example"), Some("not valid for name")),
+        (other.server("localhost"), Some("UnknownIssuer")),
+    ] {
+        let storage = OciRegistry::start(RegistrySettings {
+            certificate: Some(certificate),
+            ..RegistrySettings::default()
+        });
+        let artifact = artifact();
+        storage.put_blob(&artifact.module);
+        for file in artifact.cases.iter().chain(&artifact.page) {
+            storage.put_blob(&file.bytes);
+        }
+        let host = storage.host();
+        let to = host.clone();
+        registry.intercept(move |_, path, _| {
+            let location = format!("https://{to}{path}");
+            path.contains("/blobs/").then(|| answer(307, &[("location", &location)], ""))?
+        });
+        let client = support::client(Some(&authority.pem()), None);
+        let remote = client.repository(&reference(&registry), Access::Pull).unwrap();
+        let pulled = pull(&remote, &Name::Tag("1.0.0".to_owned())).await;
+        let Some(why) = why else {
+            assert_eq!(pulled.unwrap().1.module, artifact.module);
+            continue;
+        };
+        let error = pulled.expect_err("the certificate does not hold").to_string();
+        assert!(
+            error.contains(&format!("{host} cannot be trusted by TLS")) && error.contains(why),
+            "{error}"
+        );
+        assert!(storage.requests().is_empty(), "{why}");
+    }
+}

@@ -7,11 +7,11 @@ mod support;
 use bindery_kit::{OciRegistry, RegistrySettings};
 use bindery_registry::{
     Access, Digest, Format, Layout, Name, PublicKey, Reference, RegistryError, Remote, Require, SigningKey,
-    TrustedKeys, copy, push, sign, verify,
+    TrustedKeys, copy, pull, push, sign, verify,
 };
 use rcgen::KeyPair;
 use serde_json::{Value, json};
-use support::{artifact, reference, repository};
+use support::{artifact, recorded, reference, repository};
 
 /// A key with its public part.
 fn key() -> (SigningKey, PublicKey) {
@@ -203,24 +203,40 @@ fn a_key_of_another_kind_is_refused_with_the_remedy() {
     assert!(TrustedKeys::new(many, Require::Any).is_err());
 }
 
+/// `cosign copy` puts the manifest itself under the tag of its referrers.
+#[tokio::test]
+async fn a_manifest_under_the_tag_of_referrers_is_not_replaced() {
+    let settings = RegistrySettings { without_referrers: true, ..Default::default() };
+    let registry = OciRegistry::start(settings);
+    let remote = repository(&registry, Access::Push);
+    let bare = bindery_registry::Artifact { cases: Vec::new(), page: None, ..artifact() };
+    let digest = push(&remote, &bare, Some("1.0.0")).await.unwrap();
+    let bytes = registry.manifest("team/policy", "1.0.0").unwrap();
+    let tag = format!("sha256-{}", digest.hex());
+    registry.put_manifest("team/policy", &tag, &bytes);
+    let (ours, public) = key();
+    let reference = reference(&registry).with_digest(digest);
+    let error = sign(&remote, &reference, &ours, Format::Bundle).await.unwrap_err().to_string();
+    assert!(error.contains(&tag) && error.contains("or sign with --format tag"), "{error}");
+    assert_eq!(registry.manifest("team/policy", &tag), Some(bytes));
+    sign(&remote, &reference, &ours, Format::Tag).await.unwrap();
+    verify(&remote, &digest, &any(&[&public])).await.unwrap();
+}
+
 /// `tests/recorded` says how these were recorded.
 #[tokio::test]
-async fn what_the_real_cosign_has_written_is_verified() {
-    let folder = std::path::Path::new(env!("BINDERY_CHECKOUT")).join("crates/registry/tests/recorded");
+async fn what_the_real_cosigns_have_written_is_verified() {
+    let folder = recorded();
     let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
     let public = PublicKey::read_all(&read("cosign.pub")).unwrap().remove(0);
     let key = SigningKey::read(&read("cosign.key"), Some(b"secret")).unwrap();
     assert_eq!(key.public().unwrap(), public);
     assert!(SigningKey::read(&read("cosign.key"), Some(b"wrong")).is_err());
-    for format in ["cosign-bundle", "cosign-tag"] {
+    for format in ["cosign2-bundle", "cosign2-tag", "cosign3-bundle", "cosign3-tag"] {
         let layout = Layout::new(folder.join(format));
-        let entries = layout.entries().unwrap();
-        let is_module = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains("application/wasm\"");
         let mut verified = 0;
-        for entry in entries {
-            use bindery_registry::Repository as _;
-            let name = Name::Digest(entry.digest);
-            if is_module(&layout.manifest(&name).await.unwrap()) {
+        for entry in layout.entries().unwrap() {
+            if pull(&layout, &Name::Digest(entry.digest)).await.is_ok() {
                 verify(&layout, &entry.digest, &any(&[&public])).await.unwrap();
                 unverified(verify(&layout, &entry.digest, &any(&[&another_key()])).await);
                 verified += 1;

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 
-use crate::tools::{self, Tool};
+use crate::tools::{self, Tool, debian};
 use crate::{components, process, record, test, workspace};
 
 /// Packages whose tests must notice a mutant of the engine or the guard.
@@ -112,6 +112,9 @@ enum Run {
     Alerts,
     /// k9s in a terminal, on the playground.
     K9s,
+    /// Policies through the real registry, crane, wkg and both cosigns, without any other network. Needs root
+    /// or user namespaces.
+    Registries,
     /// The chart with certificates from a real cert-manager, on a whole node; needs root.
     CertManager,
     /// The chart's NetworkPolicy, enforced by the network of a whole node; needs root.
@@ -139,6 +142,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             Run::Helm3 => helm3(),
             Run::Alerts => alerts(),
             Run::K9s => k9s(),
+            Run::Registries => registries(),
             Run::CertManager => on_node(test::CERT_MANAGER, tools::offer_cert_manager),
             Run::Network => on_node(test::NETWORK, tools::offer_kube_router),
         };
@@ -335,6 +339,28 @@ fn alerts() -> Result<()> {
 fn k9s() -> Result<()> {
     let mut command = cargo_test(&["--workspace", "--test", test::K9S]);
     command.env("BINDERY_ENGINE", components::build()?).env("BINDERY_K9S", tools::install(Tool::K9s)?);
+    process::run(&mut command)
+}
+
+/// In a network namespace in which only these addresses can be reached, all of them of this machine. Bindery
+/// asks loopback without TLS, so the registries have addresses that could be anyone's.
+fn registries() -> Result<()> {
+    const PREPARE: &str = "ip link set lo up && ip address add 192.0.2.1/32 dev lo && \
+                           ip address add 192.0.2.2/32 dev lo && exec \"$@\"";
+    if !process::exists("ip", "-Version")? {
+        debian::install(&["iproute2"], "the registries have addresses of their own")?;
+    }
+    let built = ["--workspace", "--bin", "bindery", "--test", test::REGISTRIES];
+    // Cargo may want the network.
+    process::run(cargo_test(&built).arg("--no-run"))?;
+    let tests = cargo_test(&built);
+    let mut command = Command::new("unshare");
+    command.current_dir(workspace::root()).arg("--net");
+    command.args((!process::is_root()).then_some("--map-root-user"));
+    command.args(["--", "sh", "-c", PREPARE, "sh"]).arg(tests.get_program()).args(tests.get_args());
+    command.args(["--", "--nocapture", "--test-threads=1"]);
+    command.env("BINDERY_POLICIES", components::policies()?);
+    tools::offer_registries(&mut command)?;
     process::run(&mut command)
 }
 

@@ -23,10 +23,12 @@ pub(crate) const NETWORK: &str = "network";
 pub(crate) const ALERTS: &str = "alerts";
 /// k9s on the playground, for the same reason.
 pub(crate) const K9S: &str = "k9s";
+/// Real registries and their clients, for the same reason.
+pub(crate) const REGISTRIES: &str = "registries";
 /// The long run on a cluster with faults.
 pub(crate) const SOAK: &str = "soak";
 /// Tests that cargo's "all targets" leaves out, because only long runs run them.
-pub(crate) const OF_LONG_RUNS: [&str; 5] = [CERT_MANAGER, NETWORK, ALERTS, K9S, SOAK];
+pub(crate) const OF_LONG_RUNS: [&str; 6] = [CERT_MANAGER, NETWORK, ALERTS, K9S, REGISTRIES, SOAK];
 
 /// Tests of one program that run at the same time, for each processor. Many of them wait, for servers to
 /// start and for leases to end.

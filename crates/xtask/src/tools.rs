@@ -55,6 +55,12 @@ pub(crate) enum Tool {
     CertManagerCainjector,
     KubeRouter,
     Promtool,
+    Registry,
+    ReferrersRegistry,
+    Crane,
+    Cosign2,
+    Cosign3,
+    Wkg,
     CargoDeny,
     CargoFuzz,
     CargoMutants,
@@ -94,6 +100,12 @@ impl Tool {
             Self::CertManagerCainjector => go::CERT_MANAGER.command("cainjector"),
             Self::KubeRouter => go::KUBE_ROUTER.command(name),
             Self::Promtool => go::PROMETHEUS.command(name),
+            Self::Registry => go::REGISTRY.command(name),
+            Self::ReferrersRegistry => go::CRANE.own(),
+            Self::Crane => go::CRANE.command(name),
+            Self::Cosign2 => go::COSIGN_2.command("cosign"),
+            Self::Cosign3 => go::COSIGN_3.command("cosign"),
+            Self::Wkg => return cargo("0.16.1"),
             Self::CargoDeny => return cargo("0.20.2"),
             Self::CargoFuzz => return cargo("0.13.2"),
             Self::CargoMutants => return cargo("27.1.0"),
@@ -161,6 +173,16 @@ pub(crate) fn offer_cert_manager(command: &mut Command) -> Result<()> {
 pub(crate) fn offer_kube_router(command: &mut Command) -> Result<()> {
     debian::install(&["ipset", "iptables"], "kube-router enforces NetworkPolicies with them")?;
     command.env("BINDERY_KUBE_ROUTER", install(Tool::KubeRouter)?);
+    Ok(())
+}
+
+/// Installs registries and their clients, and passes their paths to a command, each in a variable of its name.
+pub(crate) fn offer_registries(command: &mut Command) -> Result<()> {
+    use Tool::{Cosign2, Cosign3, Crane, ReferrersRegistry, Registry, Wkg};
+    for tool in [Registry, ReferrersRegistry, Crane, Cosign2, Cosign3, Wkg] {
+        let variable = format!("BINDERY_{}", tool.name().to_uppercase().replace('-', "_"));
+        command.env(variable, install(tool)?);
+    }
     Ok(())
 }
 

@@ -72,22 +72,25 @@ enum RequireArgument {
 }
 
 impl RegistryArguments {
-    /// A client with these credentials and no others.
+    /// A client with these credentials and no others, which runs no credential helper.
     pub(crate) fn client(&self, timeouts: Timeouts) -> Result<Registry> {
+        self.client_with(self.registry_auth.clone().map(Credentials::File), timeouts)
+    }
+
+    fn client_with(&self, credentials: Option<Credentials>, timeouts: Timeouts) -> Result<Registry> {
         let authorities = self.registry_ca.as_ref().map(|path| {
             let read = std::fs::read(path);
             read.with_context(|| format!("--registry-ca {} cannot be read", path.display()))
         });
         let authorities = authorities.transpose()?;
-        let credentials = self.registry_auth.clone().map(Credentials::File);
         let client = Registry::new(authorities.as_deref(), credentials, timeouts);
         client.context("registries cannot be asked")
     }
 
-    /// A client with these credentials, else with those of the user.
+    /// A client with these credentials, else with those of the user. It runs their credential helpers.
     pub(crate) fn client_of_user(&self) -> Result<Registry> {
-        let registry_auth = self.registry_auth.clone().or_else(users_credentials);
-        Self { registry_auth, ..self.clone() }.client(Timeouts::default())
+        let file = self.registry_auth.clone().or_else(users_credentials);
+        self.client_with(file.map(Credentials::UsersFile), Timeouts::default())
     }
 }
 

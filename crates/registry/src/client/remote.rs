@@ -110,9 +110,18 @@ impl Repository for Remote {
             return Ok(());
         }
         let mut index = self.tagged_referrers(&subject.digest).await?;
+        let tag = subject.digest.referrers_tag();
+        // `cosign copy` makes such a tag. Without it the manifest might be removed.
+        if index.media_type.as_ref().is_some_and(|media_type| media_type != media::INDEX) {
+            return invalid(format!(
+                "{}/{}: the tag {tag} is to have the list of referrers, and is another manifest; remove the tag, \
+                 or sign with --format tag",
+                self.host, self.repository
+            ));
+        }
         index.add(&manifest.entry(bytes));
         let index = serde_json::to_vec(&index).unwrap_or_default();
-        self.put(&Name::Tag(subject.digest.referrers_tag()), media::INDEX, &index).await.map(drop)
+        self.put(&Name::Tag(tag), media::INDEX, &index).await.map(drop)
     }
 }
 

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bindery_kit::OciRegistry;
@@ -25,6 +26,11 @@ pub(crate) fn reference(registry: &OciRegistry) -> Reference {
 
 pub(crate) fn client(authorities: Option<&str>, credentials: Option<Credentials>) -> Registry {
     Registry::new(authorities.map(str::as_bytes), credentials, timeouts()).unwrap()
+}
+
+/// The folder of what other programs have written.
+pub(crate) fn recorded() -> PathBuf {
+    Path::new(env!("BINDERY_CHECKOUT")).join("crates/registry/tests/recorded")
 }
 
 /// A small artifact with cases and a page.

@@ -66,6 +66,22 @@ pub(super) const PROMETHEUS: Module = Module {
     tag: Some("remove_all_sd"),
     ..module("prometheus", "github.com/prometheus/prometheus", "github.com/prometheus/common/version.Version")
 };
+/// Clients of registries, and a registry with the referrers API.
+pub(super) const CRANE: Module = module(
+    "crane",
+    "github.com/google/go-containerregistry",
+    "github.com/google/go-containerregistry/cmd/crane/cmd.Version",
+);
+/// The registry that most others are made of. It has no referrers API.
+pub(super) const REGISTRY: Module = module(
+    "registry",
+    "github.com/distribution/distribution/v3",
+    "github.com/distribution/distribution/v3/version.version",
+);
+pub(super) const COSIGN_2: Module =
+    module("cosign2", "github.com/sigstore/cosign/v2", "sigs.k8s.io/release-utils/version.gitVersion");
+pub(super) const COSIGN_3: Module =
+    module("cosign3", "github.com/sigstore/cosign/v3", "sigs.k8s.io/release-utils/version.gitVersion");
 /// Definitions of custom resources; no command is built.
 pub(super) const DEFINITIONS: [(&str, &str); 2] = [
     ("definitions", "github.com/cert-manager/cert-manager"),
@@ -82,6 +98,12 @@ impl Module {
     /// The command of this name below `cmd`.
     pub(super) fn command(self, name: &str) -> Package {
         let path = format!("{}/cmd/{name}", self.path);
+        self.package(path)
+    }
+
+    /// The program in the folder itself.
+    pub(super) fn own(self) -> Package {
+        let path = format!("bindery/tools/{}", self.folder);
         self.package(path)
     }
 
@@ -114,7 +136,9 @@ impl Package {
     pub(super) fn key(&self) -> Result<String> {
         let Module { folder, tag, .. } = self.module;
         let parts = [read(folder, "go.mod")?, read(folder, "go.sum")?, self.module.linker_flags()?];
-        let key = workspace::content_key(parts.into_iter().chain(tag.map(str::to_owned)));
+        // Few folders have a program of their own.
+        let own = read(folder, "main.go").ok();
+        let key = workspace::content_key(parts.into_iter().chain(tag.map(str::to_owned)).chain(own));
         Ok(format!("{folder}-{}-{}", self.module.version()?, &key[..12]))
     }
 

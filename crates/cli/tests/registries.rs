@@ -1,0 +1,196 @@
+//! Policies through real registries, crane, wkg and cosign: `cargo xtask soak registries` runs it, because
+//! these take minutes to build.
+//!
+//! It runs in a network namespace in which the registries' addresses are the only ones. So it also shows that
+//! nothing but the registry is asked, to sign and to verify.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+#[path = "registries/place.rs"]
+mod place;
+mod support;
+
+use std::fs;
+use std::path::PathBuf;
+
+use place::{HOSTS, Place, WITHOUT_REFERRERS};
+use serde_json::Value;
+
+const COSIGNS: [&str; 2] = ["cosign2", "cosign3"];
+const FORMATS: [&str; 2] = ["bundle", "tag"];
+
+/// Makes a pair of keys PREFIX.key and PREFIX.pub by a cosign.
+fn keys(place: &Place, cosign: &str, prefix: &str) {
+    place.done(cosign, &["generate-key-pair", "--output-key-prefix", prefix]);
+}
+
+/// Signs an image, HOST/REPOSITORY@DIGEST, by a cosign or by `bindery policy sign`.
+fn sign(place: &Place, signer: &str, format: &str, key: &str, image: &str) {
+    if signer == "bindery" {
+        place.done(signer, &["sign", &format!("oci://{image}"), "--key", key, "--format", format]);
+        return;
+    }
+    let form = format!("--new-bundle-format={}", format == "bundle");
+    let offline = ["--tlog-upload=false", "--use-signing-config=false", "--yes"];
+    place.done(signer, &[&["sign", "--key", key, &form][..], &offline, &[image]].concat());
+}
+
+/// Whether a cosign or `bindery policy verify` finds that a key has signed an image. To Bindery, both formats
+/// are one.
+fn is_signed(place: &Place, verifier: &str, format: &str, key: &str, image: &str) -> bool {
+    let form = format!("--new-bundle-format={}", format == "bundle");
+    let image_of_bindery = format!("oci://{image}");
+    let arguments = match verifier {
+        "bindery" => vec!["verify", &image_of_bindery, "--registry-key", key],
+        _ => vec!["verify", "--key", key, "--insecure-ignore-tlog", &form, image],
+    };
+    let ended = place.run(verifier, &arguments);
+    let told = ["no matching signatures", "no signatures found", "not signed by the trusted key"];
+    let text = format!("{}{}", ended.stdout, ended.stderr);
+    let is_refused = told.iter().any(|told| text.contains(told));
+    assert!(ended.status == 0 || is_refused, "{verifier} {arguments:?}: {ended:?}");
+    ended.status == 0
+}
+
+#[tokio::test]
+async fn crane_and_wkg_read_what_bindery_pushes_and_it_reads_theirs() {
+    let place = Place::start().await;
+    let module = place.read("same-zone.wasm");
+    for host in HOSTS {
+        let digest = place.push(host, "team/same-zone");
+        let image = format!("{host}/team/same-zone:1.0.0");
+        assert_eq!(place.done("crane", &["digest", &image]).trim_end(), digest);
+        let manifest: Value = serde_json::from_str(&place.done("crane", &["manifest", &image])).unwrap();
+        assert_eq!(manifest["config"]["mediaType"], "application/vnd.wasm.config.v0+json");
+        let layout = format!("crane-{host}");
+        place.done("crane", &["pull", "--format=oci", &image, &layout]);
+        place.done("wkg", &["oci", "pull", &image, "--output", "by-wkg.wasm"]);
+        assert_eq!(place.read("by-wkg.wasm"), module);
+
+        place.done("crane", &["push", &layout, &format!("{host}/crane/pushed:1.0.0")]);
+        place.done("wkg", &["oci", "push", &format!("{host}/wkg/pushed:1.0.0"), "same-zone.wasm"]);
+        let [wkg, copied] = ["wkg/pushed", "crane/copied"].map(|name| format!("{host}/{name}:1.0.0"));
+        place.done("crane", &["copy", &wkg, &copied]);
+        for (repository, file) in
+            [("crane/pushed", "same-zone"), ("wkg/pushed", "pushed"), ("crane/copied", "copied")]
+        {
+            let out = format!("{host}/{repository}");
+            place.done("bindery", &["pull", &format!("oci://{out}:1.0.0"), "--output", &out]);
+            assert_eq!(place.read(&format!("{out}/{file}.wasm")), module, "{repository}");
+        }
+        let named = format!("oci://{host}/team/same-zone@{digest}");
+        let out = format!("{host}/layout");
+        place.done("bindery", &["pull", &named, "--layout", &layout, "--output", &out]);
+        assert_eq!(place.read(&format!("{out}/same-zone.wasm")), module);
+    }
+}
+
+/// Six keys sign one artifact, so that each signer keeps the signatures of the others.
+#[tokio::test]
+async fn both_cosigns_and_bindery_verify_each_others_signatures() {
+    let place = Place::start().await;
+    for host in HOSTS {
+        let digest = place.push(host, "team/same-zone");
+        let image = format!("{host}/team/same-zone@{digest}");
+        let mut signed = Vec::new();
+        for signer in [COSIGNS[0], COSIGNS[1], "bindery"] {
+            for format in FORMATS {
+                let prefix = format!("{host}-{signer}-{format}");
+                keys(&place, if signer == "bindery" { COSIGNS[1] } else { signer }, &prefix);
+                sign(&place, signer, format, &format!("{prefix}.key"), &image);
+                signed.push((format, format!("{prefix}.pub")));
+            }
+        }
+        keys(&place, COSIGNS[0], "other");
+        for verifier in [COSIGNS[0], COSIGNS[1], "bindery"] {
+            for (format, key) in &signed {
+                assert!(is_signed(&place, verifier, format, key, &image), "{verifier}, {key}");
+            }
+            for format in FORMATS {
+                assert!(!is_signed(&place, verifier, format, "other.pub", &image), "{verifier}");
+            }
+        }
+        let all: Vec<_> = signed.iter().map(|(_, key)| &**key).collect();
+        let all = ["--registry-require", "all", "--registry-key", &all.join(",")];
+        let (named, mirror) = (format!("oci://{image}"), format!("mirror-{host}"));
+        place.done("bindery", &[&["pull", &named, "--to", &mirror][..], &all].concat());
+        place.done("bindery", &[&["verify", &named, "--layout", &mirror][..], &all].concat());
+
+        // Signatures go along: in a layout, and by cosign.
+        place.done("bindery", &["push", &mirror, &format!("oci://{host}/mirrored@{digest}")]);
+        place.done("cosign3", &["copy", &image, &format!("{host}/copied:1.0.0")]);
+        let mirrored = format!("{host}/mirrored@{digest}");
+        for (format, key) in &signed {
+            assert!(is_signed(&place, "cosign3", format, key, &mirrored), "{key}");
+        }
+        let copied = format!("{host}/copied@{digest}");
+        assert!(is_signed(&place, "bindery", "tag", &signed[1].1, &copied), "cosign copies tags");
+        // It also puts the manifest under the tag of referrers.
+        let key = format!("{host}-bindery-bundle.key");
+        let refused = place.run("bindery", &["sign", &format!("oci://{copied}"), "--key", &key]);
+        assert!(refused.status == 2 && refused.stderr.contains("or sign with --format tag"), "{refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_real_registries_refuse_is_told_with_the_reason() {
+    let place = Place::start().await;
+    place.home.file("wrong.json", wrong_credentials());
+    place.home.file("other.pem", bindery_kit::Authority::new().pem());
+    for host in HOSTS {
+        let digest = place.push(host, "team/same-zone");
+        let (there, away) =
+            (format!("oci://{host}/team/same-zone@{digest}"), format!("oci://{host}/team/no:1"));
+        for (arguments, why) in [
+            (vec!["--registry-auth", "nobody.json", &*there], "credentials"),
+            (vec!["--registry-auth", "wrong.json", &there], "refuses the credentials"),
+            (vec!["--registry-ca", "other.pem", &there], "cannot be trusted by TLS"),
+            (vec![&away], "status 404"),
+        ] {
+            let ended = place.run("bindery", &[&["pull", "--output", "out"][..], &arguments].concat());
+            assert!(ended.status == 2 && ended.stderr.contains(why), "{arguments:?}: {ended:?}");
+            assert!(ended.stderr.contains(host), "{ended:?}");
+        }
+    }
+}
+
+fn wrong_credentials() -> String {
+    let auth = serde_json::json!({"username": place::USER, "password": "wrong"});
+    let auths: serde_json::Map<_, _> =
+        HOSTS.map(|host| (host.to_owned(), auth.clone())).into_iter().collect();
+    serde_json::json!({"auths": auths}).to_string()
+}
+
+/// With `BINDERY_RECORD`, what they write is kept in that folder for the tests of every change.
+#[tokio::test]
+async fn what_others_write_is_recorded_and_read_without_a_registry() {
+    let place = Place::start().await;
+    let kept = place.home.path().join("recorded");
+    let to = std::env::var_os("BINDERY_RECORD").map_or(kept, PathBuf::from);
+    let folder = |name: &str| to.join(name).display().to_string();
+    place.home.file("empty.wasm", b"\0asm\x0d\0\x01\0");
+    keys(&place, COSIGNS[0], "cosign");
+    for name in ["cosign2-bundle", "cosign2-tag", "cosign3-bundle", "cosign3-tag", "crane"] {
+        // What is there of an earlier run, if anything, has another key.
+        let _ = fs::remove_dir_all(folder(name));
+    }
+    fs::create_dir_all(&to).unwrap();
+    for file in ["cosign.key", "cosign.pub"] {
+        fs::write(to.join(file), place.read(file)).unwrap();
+    }
+    let host = WITHOUT_REFERRERS;
+    for (cosign, format) in COSIGNS.into_iter().flat_map(|cosign| FORMATS.map(|format| (cosign, format))) {
+        let name = format!("{cosign}-{format}");
+        let tagged = format!("{host}/recorded/{name}:1.0.0");
+        place.done("wkg", &["oci", "push", &tagged, "empty.wasm"]);
+        let digest = place.done("crane", &["digest", &tagged]);
+        let image = format!("{host}/recorded/{name}@{}", digest.trim_end());
+        sign(&place, cosign, format, "cosign.key", &image);
+        let named = format!("oci://{image}");
+        place.done("bindery", &["pull", &named, "--to", &folder(&name)]);
+        let offline = ["--layout", &folder(&name), "--registry-key", "cosign.pub"];
+        place.done("bindery", &[&["verify", &named][..], &offline].concat());
+    }
+    let tagged = format!("{host}/recorded/{}-{}:1.0.0", COSIGNS[0], FORMATS[0]);
+    place.done("crane", &["pull", "--format=oci", &tagged, &folder("crane")]);
+}
