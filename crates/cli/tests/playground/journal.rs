@@ -253,12 +253,16 @@ fn a_journal_is_replayed_without_its_policies_and_by_asking_them_again() {
     let digest = report["policies"].as_object().unwrap().keys().next().unwrap();
     assert!(rests.ends_with(digest) && asked["loaded"] != json!(digest), "{report}");
 
-    // Modules are found by their digests: nothing says which engine and policies there were.
+    replay_by_digests(&home, &shipped);
+}
+
+/// Replays with the modules that the journal names by their digests: nothing else says which there were.
+fn replay_by_digests(home: &Home, shipped: &str) {
     let components = engine();
     let components = components.parent().unwrap().to_str().unwrap();
     std::fs::create_dir(home.path().join("empty")).unwrap();
     let replay_with = |folder: &str| {
-        let folders = ["--modules", &shipped, "--modules", folder];
+        let folders = ["--modules", shipped, "--modules", folder];
         home.bindery(&[&["replay", "journal", "--engine", "native"], &folders[..]].concat())
     };
     let found = replay_with(components);

@@ -163,6 +163,26 @@ fn wrong_fields() -> Vec<Wrong> {
     fields.map(|(file, field, value, why)| (file, json!({"spec": {field: value}}), why.to_owned())).into()
 }
 
+/// A status of a policy.
+fn status() -> Value {
+    json!({
+        "observedGeneration": 1,
+        "digest": "sha256:12",
+        "conditions": [{
+            "type": "Ready",
+            "status": "True",
+            "reason": "Loaded",
+            "message": "It is in use.",
+            "observedGeneration": 1,
+            "lastTransitionTime": "2026-11-26T10:00:00Z",
+        }],
+        "lastGood": {"generation": 1, "digest": "sha256:12", "spec": {"module": "builtin:same-zone"}},
+        "calls": 7,
+        "faults": 2,
+        "rejections": {"other-zone": 3},
+    })
+}
+
 #[tokio::test]
 async fn kinds_take_examples_refuse_mistakes_and_are_explained_and_printed() {
     let (api, operator) = with_examples().await;
@@ -178,22 +198,7 @@ async fn kinds_take_examples_refuse_mistakes_and_are_explained_and_printed() {
     let another = json!({"spec": {"module": "configmap:bindery-system/engines-2/worst-fit.wasm"}});
     apply(&merged(example("engine"), another)).unwrap();
 
-    let status = json!({
-        "observedGeneration": 1,
-        "digest": "sha256:12",
-        "conditions": [{
-            "type": "Ready",
-            "status": "True",
-            "reason": "Loaded",
-            "message": "It is in use.",
-            "observedGeneration": 1,
-            "lastTransitionTime": "2026-11-26T10:00:00Z",
-        }],
-        "lastGood": {"generation": 1, "digest": "sha256:12", "spec": {"module": "builtin:same-zone"}},
-        "calls": 7,
-        "faults": 2,
-        "rejections": {"other-zone": 3},
-    });
+    let status = status();
     let policy = api.patch(&format!("{POLICY}/status"), &json!({"status": status})).await.unwrap();
     assert_eq!(policy["status"], status);
     let twice = json!([status["conditions"][0], status["conditions"][0]]);
