@@ -345,12 +345,14 @@ fn a_call_has_its_fuel_where_it_was_made_and_other_fuel_is_found() {
 fn calls_about_many_volumes_are_bounded_in_rows() {
     let many = (1..=5_000).map(|number| (format!("v{number:04}"), number, "a".into()));
     let store = store(many);
-    let asked = evidence(&store, &Chain::new(vec![burning(100)]), &Kept::default(), everything);
+    let size = Burning { units: 100, policy: AtMostTwice::judging() };
+    let chain = Chain::new(vec![policy("size", size)]);
+    let asked = evidence(&store, &chain, &Kept::default(), everything);
     let rows = asked.calls.iter().map(|call| match &call.function {
         PolicyFunction::Judge(rows) => rows.whole.len(),
         PolicyFunction::Narrow | PolicyFunction::Reclaim => 0,
     });
     let rows: usize = rows.sum();
     assert!((3_000..=4_096).contains(&rows), "{rows}");
-    assert_eq!(asked.ask_again(&Chain::new(vec![burning(100)])).fuel_differences, []);
+    assert_eq!(asked.ask_again(&chain).fuel_differences, []);
 }

@@ -117,7 +117,7 @@ impl<T> ShadowDecider<T> {
                         return Ok(Some(Told::waits(&waits, &shadowing.shadow)));
                     }
                 }
-                // It would be refused or decided again for ever, because a live read shows what the cache does.
+                // It would be decided again for ever, because a live read shows what the cache does.
                 Some(Objection::Stale { object, what }) if !proofs.is_empty() => {
                     return Ok(Some(Told::Refused(format!("{object}: {what}"))));
                 }
