@@ -104,7 +104,7 @@ impl<T> ShadowDecider<T> {
     /// Runs the engine once, on the store as it was.
     fn run(&self, made: &Made, shadowing: &Shadowing, rounds: &mut Rounds) -> Run {
         let run = self.as_of(made, |as_of| run(made, shadowing, as_of, rounds));
-        run.unwrap_or_else(|NotComparable| Run::NotComparable)
+        run.unwrap_or(Run::NotComparable)
     }
 }
 
