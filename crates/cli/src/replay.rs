@@ -3,6 +3,7 @@
 
 mod change;
 mod modules;
+mod with;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,13 +13,14 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use bindery_core::Engine;
-use bindery_host::{FUEL_SCHEDULE, Limits};
+use bindery_host::FUEL_SCHEDULE;
 use bindery_journal::{Ending, Files, Record, Replayed, What, replay};
 use bindery_policy::{AskedAgain, Chain, PolicyDifference, PolicyEvidence};
 use serde::Serialize;
 
 use self::change::change;
 use self::modules::Modules;
+use self::with::WithArguments;
 use crate::engine::EngineArguments;
 use crate::journal::subject::decided;
 use crate::output::{self, Format};
@@ -47,10 +49,8 @@ pub(crate) struct Arguments {
     /// Format of the result.
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
-    /// Decide with another engine, the file of a component or `native`, and report what it would have
-    /// changed. Differences are the answer then, so the exit status is 0.
-    #[arg(long, value_name = "native|FILE")]
-    with: Option<PathBuf>,
+    #[command(flatten)]
+    with: WithArguments,
     /// Find the engine and the policies of each record by their digests among the files of this folder, or in
     /// an OCI layout there, and ask those policies again. Repeat it for several folders. What is not found is
     /// named; then `--engine` and `--policy` stand in.
@@ -146,16 +146,13 @@ struct Answered {
 
 /// Runs `bindery replay`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let engine = match &arguments.with {
-        Some(other) => arguments.engine.load_other(other, Limits::default())?,
-        None => arguments.engine.load(Limits::default())?,
-    };
+    let engine = arguments.with.load(&arguments.engine)?;
     let chain = arguments.policies.load(arguments.engine.cache(), Purpose::Show)?;
     let modules = match &arguments.modules[..] {
         [] => None,
         folders => Some(Modules::new(folders, &arguments.engine)?),
     };
-    let mut deciders = Deciders { engine, is_given: arguments.with.is_some(), chain, modules };
+    let mut deciders = Deciders { engine, is_given: arguments.with.is_given(), chain, modules };
     let mut report = Report::new(&deciders);
     let mut files = Files::open(&arguments.journal)?;
     let mut broken = None;
@@ -180,13 +177,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(error) = broken {
         return Err(error.into());
     }
-    Ok(if report.is_same() || arguments.with.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.is_same() || arguments.with.is_given() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// What decides and answers again.
 struct Deciders {
     engine: Arc<dyn Engine>,
-    /// Whether the engine is to decide all records, whatever engine is recorded.
+    /// See [`WithArguments::is_given`].
     is_given: bool,
     chain: Arc<Chain>,
     modules: Option<Modules>,

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use anyhow::{Context as _, Result, bail};
 use bindery_registry::{
     Access, Credentials, Layout, Name, Prefix, PublicKey, Reference, Registry, Repository, Require, Timeouts,
-    Trust, TrustedKeys,
+    Trust, TrustedKeys, pull,
 };
 
 /// How registries are reached.
@@ -87,6 +87,16 @@ impl RegistryArguments {
         client.context("registries cannot be asked")
     }
 
+    /// The module of a registry, read with the credentials of the user.
+    pub(crate) fn module(&self, reference: &Reference) -> Result<Vec<u8>> {
+        let name = name(reference)?;
+        wait(async {
+            let repository = self.client_of_user()?.repository(reference, Access::Pull)?;
+            let (_, artifact) = pull(&repository, &name).await?;
+            Ok(artifact.module)
+        })
+    }
+
     /// A client with these credentials, else with those of the user. It runs their credential helpers.
     pub(crate) fn client_of_user(&self) -> Result<Registry> {
         let file = self.registry_auth.clone().or_else(users_credentials);
@@ -109,11 +119,14 @@ fn users_credentials() -> Option<PathBuf> {
     candidates.into_iter().flatten().find(|path| path.is_file())
 }
 
+fn name(reference: &Reference) -> Result<Name> {
+    reference.name().with_context(|| format!("{reference}: name a tag or a digest"))
+}
+
 impl PlaceArguments {
     /// What names the manifest.
     pub(super) fn name(&self) -> Result<Name> {
-        let name = self.reference.name();
-        name.with_context(|| format!("{}: name a tag or a digest", self.reference))
+        name(&self.reference)
     }
 
     /// Where the artifact is.

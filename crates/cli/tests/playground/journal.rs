@@ -3,7 +3,7 @@
 use std::fs;
 
 use bindery_journal::What;
-use bindery_kit::json;
+use bindery_kit::{OciRegistry, RegistrySettings, json};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -254,6 +254,20 @@ fn a_journal_is_replayed_without_its_policies_and_by_asking_them_again() {
     assert!(rests.ends_with(digest) && asked["loaded"] != json!(digest), "{report}");
 
     replay_by_digests(&home, &shipped);
+    replay_with_an_engine_of_a_registry(&home);
+}
+
+/// The engine in a registry is another one than the native one, and decides the same.
+fn replay_with_an_engine_of_a_registry(home: &Home) {
+    let registry = OciRegistry::start(RegistrySettings::default());
+    let reference = format!("oci://{}/engine:1", registry.host());
+    let component = engine();
+    let pushed = home.bindery(&["policy", "push", component.to_str().unwrap(), &reference]);
+    assert_eq!(pushed.status, 0, "{pushed:?}");
+    let replayed = home.bindery(&["replay", "journal", "--with", &reference]);
+    assert!(replayed.status == 0 && replayed.stdout.contains(" 0 different, "), "{replayed:?}");
+    let missing = home.bindery(&["replay", "journal", "--with", &reference.replace(":1", ":2")]);
+    assert!(missing.status == 2 && missing.stderr.contains("--with oci://"), "{missing:?}");
 }
 
 /// Replays with the modules that the journal names by their digests: nothing else says which there were.
