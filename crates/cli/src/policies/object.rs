@@ -63,8 +63,9 @@ pub(crate) struct LoadedObject {
 }
 
 impl LoadedObject {
-    /// An object that has loaded nothing.
-    pub(crate) fn new(object: Value) -> Self {
+    /// An object that has loaded nothing. Its status is left out.
+    pub(crate) fn new(mut object: Value) -> Self {
+        object.as_object_mut().and_then(|fields| fields.remove("status"));
         Self {
             object,
             effect: Effect::None,
@@ -138,8 +139,12 @@ impl LoadedObject {
         };
         let is_known = |earlier: &Self| earlier.why_not_ready() == Some(&fault.why);
         if !earlier.as_ref().is_some_and(is_known) {
-            let (kind, name) = object_name(&object);
-            tracing::error!(kind, name, error = fault.why, "the object cannot be loaded");
+            let ((kind, name), error) = (object_name(&object), &fault.why);
+            match fault.cause {
+                // It may be on its way.
+                Cause::ModuleUnavailable => tracing::warn!(kind, name, error, "the module is not there"),
+                _ => tracing::error!(kind, name, error, "the object cannot be loaded"),
+            }
         }
         let last_good = loading.last_good.take().filter(|last_good| loading.accepts(last_good));
         match (earlier, last_good) {

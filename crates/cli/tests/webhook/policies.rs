@@ -1,5 +1,6 @@
 //! Policies and engines that cannot work are refused as they are applied.
 
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::webhooks::{ON_LOOPBACK, WebhookReplica, Webhooks, configuration};
@@ -47,7 +48,14 @@ async fn an_apply_that_cannot_work_says_so_and_stores_nothing() {
     let valid = object("MatchPolicy", "size", &twice(json!(2)));
     assert_eq!(webhooks.create(&valid, &["--dry-run=server"]), (true, String::new()));
     assert_eq!(apply(&valid), (true, String::new()));
-    webhooks.cluster.policies().until_ready("MatchPolicy", "size", "Loaded").await;
+    let policies = webhooks.cluster.policies();
+    policies.until_ready("MatchPolicy", "size", "Loaded").await;
+
+    // The stored object has a status.
+    policies.apply("MatchPolicy", "size", twice(json!(3))).await;
+    let many = Patch::Merge(json!({"spec": twice(json!("many"))}));
+    let refused = policies.of("MatchPolicy").patch("size", &PatchParams::default(), &many).await.unwrap_err();
+    assert!(refused.to_string().contains("spec.settings: "), "{refused}");
 
     let (succeeded, message) =
         apply(&object("ReclaimPolicy", "size", &json!({"module": "builtin:keep-labelled"})));

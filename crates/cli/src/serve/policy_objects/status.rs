@@ -227,7 +227,9 @@ fn verified(loaded: &LoadedObject) -> Option<Told> {
         (Some(fault), _) if fault.cause == Cause::SignatureInvalid => {
             ("False", fault.cause.name(), fault.why.clone())
         }
-        (Some(fault), _) if matches!(fault.cause, Cause::ModuleUnavailable | Cause::TooMany) => {
+        (Some(fault), _)
+            if matches!(fault.cause, Cause::Loading | Cause::ModuleUnavailable | Cause::TooMany) =>
+        {
             ("Unknown", "NotFetched", fault.why.clone())
         }
         (_, Some(keys)) => {
