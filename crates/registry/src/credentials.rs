@@ -101,8 +101,8 @@ impl CredentialsFile {
                 Some(format!("{path} has a token and no password for {host}, which Bindery does not use"))
             }
             (None, _, Some(helper)) => Some(format!(
-                "{path} names the credential helper {helper:?}, which only commands of users run; log in to a \
-                 file without one"
+                "{path} names the credential helper {helper:?}, which only commands of users run; log in to \
+                 a file without one"
             )),
             _ => None,
         };
