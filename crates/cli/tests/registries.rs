@@ -45,7 +45,7 @@ fn is_signed(place: &Place, verifier: &str, format: &str, key: &str, image: &str
         _ => vec!["verify", "--key", key, "--insecure-ignore-tlog", &form, image],
     };
     let ended = place.run(verifier, &arguments);
-    let told = ["no matching signatures", "no signatures found", "not signed by the trusted key"];
+    let told = ["no matching signatures", "no matching attestations", "not signed by the trusted key"];
     let text = format!("{}{}", ended.stdout, ended.stderr);
     let is_refused = told.iter().any(|told| text.contains(told));
     assert!(ended.status == 0 || is_refused, "{verifier} {arguments:?}: {ended:?}");
