@@ -107,8 +107,8 @@ impl Credentials {
                 Some(format!("{place} has a token and no password for {host}, which Bindery does not use"))
             }
             (None, _, Some(helper)) => Some(format!(
-                "{place} names the credential helper {helper:?}, which only commands of users run; log in to a \
-                 file without one"
+                "{place} names the credential helper {helper:?}, which only commands of users run; log in to \
+                 a file without one"
             )),
             _ => None,
         };

@@ -11,7 +11,7 @@ use bindery_registry::{
 };
 use http::Method;
 use serde_json::{Value, json};
-use support::{artifact, recorded, reference, repository, timeouts};
+use support::{artifact, reference, repository, timeouts};
 
 fn tag() -> Name {
     Name::Tag("1.0.0".to_owned())
@@ -65,21 +65,6 @@ async fn the_manifest_is_what_wkg_reads_and_both_pairs_of_types_are_read() {
     registry.put_manifest("team/policy", "old", old.to_string().as_bytes());
     let (_, pulled) = pull(&remote, &Name::Tag("old".to_owned())).await.unwrap();
     assert_eq!(pulled.module, artifact().module);
-}
-
-/// The component in them has no content. `tests/recorded` says how they were recorded.
-#[tokio::test]
-async fn what_wkg_has_pushed_and_crane_has_kept_is_read() {
-    let layout = Layout::new(recorded().join("crane"));
-    let [entry] = &*layout.entries().unwrap() else { panic!("crane kept one manifest") };
-    let (digest, kept) = pull(&layout, &Name::Digest(entry.digest)).await.unwrap();
-    assert_eq!((digest, &*kept.module), (entry.digest, &b"\0asm\x0d\0\x01\0"[..]));
-    let (_, manifest) = bindery_registry::pull_manifest(&layout, &Name::Digest(digest)).await.unwrap();
-    assert_eq!(manifest.config.media_type, media::WASM_CONFIG);
-    // It can be pushed again, byte by byte.
-    let registry = OciRegistry::start(RegistrySettings::default());
-    let there = repository(&registry, Access::Push);
-    assert_eq!(copy(&layout, &there, &Name::Digest(digest)).await.unwrap(), digest);
 }
 
 #[tokio::test]

@@ -225,14 +225,14 @@ async fn a_manifest_under_the_tag_of_referrers_is_not_replaced() {
 
 /// `tests/recorded` says how these were recorded.
 #[tokio::test]
-async fn what_the_real_cosigns_have_written_is_verified() {
+async fn what_the_real_cosign_has_written_is_verified() {
     let folder = recorded();
     let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
     let public = PublicKey::read_all(&read("cosign.pub")).unwrap().remove(0);
     let key = SigningKey::read(&read("cosign.key"), Some(b"secret")).unwrap();
     assert_eq!(key.public().unwrap(), public);
     assert!(SigningKey::read(&read("cosign.key"), Some(b"wrong")).is_err());
-    for format in ["cosign2-bundle", "cosign2-tag", "cosign3-bundle", "cosign3-tag"] {
+    for format in ["cosign-bundle", "cosign-tag"] {
         let layout = Layout::new(folder.join(format));
         let mut verified = 0;
         for entry in layout.entries().unwrap() {

@@ -176,7 +176,7 @@ pub(crate) fn offer_kube_router(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Installs registries and their clients, and passes their paths to a command, each in a variable of its name.
+/// Installs registries and their clients, and passes their paths to a command, in variables of their names.
 pub(crate) fn offer_registries(command: &mut Command) -> Result<()> {
     use Tool::{Cosign2, Cosign3, Crane, ReferrersRegistry, Registry, Wkg};
     for tool in [Registry, ReferrersRegistry, Crane, Cosign2, Cosign3, Wkg] {

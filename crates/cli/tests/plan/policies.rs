@@ -220,8 +220,8 @@ fn a_wrong_policy_document_is_refused_with_file_field_and_remedy() {
         ),
         (
             with(json!({"spec": {"module": "oci://ghcr.io/team/policy:1"}})),
-            "bad.yaml, line 1: policy \"p\": oci://ghcr.io/team/policy:1: only cluster objects name modules in \
-             registries; `bindery policy pull --output` fetches the file: name that",
+            "bad.yaml, line 1: policy \"p\": oci://ghcr.io/team/policy:1: only cluster objects name modules \
+             in registries; `bindery policy pull --output` fetches the file: name that",
         ),
         (
             with(json!({"spec": {"module": "claim.yaml"}})),

@@ -114,8 +114,8 @@ impl Repository for Remote {
         // `cosign copy` makes such a tag. Without it the manifest might be removed.
         if index.media_type.as_ref().is_some_and(|media_type| media_type != media::INDEX) {
             return invalid(format!(
-                "{}/{}: the tag {tag} is to have the list of referrers, and is another manifest; remove the tag, \
-                 or sign with --format tag",
+                "{}/{}: the tag {tag} is to have the list of referrers, and is another manifest; remove the \
+                 tag, or sign with --format tag",
                 self.host, self.repository
             ));
         }
