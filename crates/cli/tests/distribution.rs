@@ -7,7 +7,7 @@ mod support;
 use std::fs;
 use std::path::Path;
 
-use bindery_kit::{OciRegistry, RegistrySettings};
+use bindery_kit::{OciRegistry, Referrers, RegistrySettings};
 use rcgen::KeyPair;
 use serde_json::{Value, json};
 use support::{Ended, Home, ended, root};
@@ -54,9 +54,8 @@ fn key(home: &Home, name: &str) -> (String, String) {
 
 #[test]
 fn a_policy_is_pushed_signed_verified_and_pulled() {
-    for without_referrers in [false, true] {
-        let settings =
-            RegistrySettings { without_referrers, token_for: Some(CREDENTIALS), ..Default::default() };
+    for referrers in Referrers::ALL {
+        let settings = RegistrySettings { referrers, token_for: Some(CREDENTIALS), ..Default::default() };
         let registry = OciRegistry::start(settings);
         let home = home();
         let auths = json!({"auths": {registry.host(): {"auth": "YW5uOnNlY3JldA=="}}});

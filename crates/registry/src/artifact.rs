@@ -210,15 +210,44 @@ pub async fn pull(
     Ok((digest, artifact))
 }
 
+/// The types and digests of the referrers of a manifest. Where a list does not tell a type, the manifest is
+/// read; one that cannot be read is left out.
+pub(crate) async fn typed_referrers(
+    from: &dyn Repository,
+    subject: &Digest,
+) -> Result<Vec<(String, Digest)>> {
+    let (mut typed, mut read) = (Vec::new(), 0);
+    for Descriptor { artifact_type, digest, .. } in from.referrers(subject).await? {
+        let kind = match artifact_type {
+            Some(kind) => kind,
+            None if read == EXTRAS_MAX + SIGNATURES_MAX => continue,
+            None => {
+                read += 1;
+                match read_manifest(from, &digest).await {
+                    Ok(manifest) => manifest.kind().to_owned(),
+                    Err(error @ (RegistryError::Unavailable(_) | RegistryError::Denied(_))) => {
+                        return Err(error);
+                    }
+                    Err(_) => continue,
+                }
+            }
+        };
+        typed.push((kind, digest));
+    }
+    Ok(typed)
+}
+
+async fn read_manifest(from: &dyn Repository, digest: &Digest) -> Result<Manifest> {
+    let bytes = from.manifest(&Name::Digest(*digest)).await?;
+    Manifest::parse(&bytes, &format!("manifest {digest}"))
+}
+
 /// The artifacts of cases and pages of a manifest. Not more than there can be files are read.
 async fn extras(from: &dyn Repository, subject: &Digest) -> Result<Vec<Manifest>> {
-    let is_extra = |entry: &Descriptor| {
-        entry.artifact_type.as_deref().is_none_or(|kind| kind == media::CASES || kind == media::PAGE)
-    };
+    let is_extra = |(kind, _): &(String, Digest)| [media::CASES, media::PAGE].contains(&&**kind);
     let mut found = Vec::new();
-    for entry in from.referrers(subject).await?.into_iter().filter(is_extra).take(EXTRAS_MAX) {
-        let bytes = from.manifest(&Name::Digest(entry.digest)).await?;
-        let manifest = Manifest::parse(&bytes, &format!("manifest {}", entry.digest))?;
+    for (_, referrer) in typed_referrers(from, subject).await?.into_iter().filter(is_extra).take(EXTRAS_MAX) {
+        let manifest = read_manifest(from, &referrer).await?;
         let is_about = manifest.subject.as_ref().is_some_and(|of| of.digest == *subject);
         if is_about && [media::CASES, media::PAGE].contains(&manifest.kind()) {
             found.push(manifest);
@@ -254,15 +283,15 @@ pub async fn copy(
     let bytes = from.manifest(&Name::Digest(digest)).await?;
     to.put_manifest(name, &manifest, &bytes).await?;
     let (mut extras, mut bundles) = (0, 0);
-    for entry in from.referrers(&digest).await? {
-        let (count, max, blob_max) = match entry.artifact_type.as_deref() {
-            Some(media::CASES | media::PAGE) => (&mut extras, EXTRAS_MAX, EXTRA_MAX),
-            Some(media::BUNDLE) => (&mut bundles, SIGNATURES_MAX, SIGNATURE_MAX),
+    for (kind, referrer) in typed_referrers(from, &digest).await? {
+        let (count, max, blob_max) = match &*kind {
+            media::CASES | media::PAGE => (&mut extras, EXTRAS_MAX, EXTRA_MAX),
+            media::BUNDLE => (&mut bundles, SIGNATURES_MAX, SIGNATURE_MAX),
             _ => continue,
         };
         *count += 1;
         if *count <= max {
-            copy_manifest(from, to, &Name::Digest(entry.digest), EXTRAS_MAX, blob_max).await?;
+            copy_manifest(from, to, &Name::Digest(referrer), EXTRAS_MAX, blob_max).await?;
         }
     }
     let signatures = Name::Tag(signatures_tag(&digest));

@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 
 pub use self::keys::{KeyError, PublicKey, SigningKey};
 pub use self::trust::{Prefix, Trust};
+use crate::artifact::typed_referrers;
 use crate::digest::Digest;
 use crate::error::{RegistryError, Result, invalid};
 use crate::limits::{KEYS_MAX, SIGNATURE_MAX, SIGNATURES_MAX};
@@ -115,13 +116,12 @@ pub async fn verify(
     trusted: &TrustedKeys,
 ) -> std::result::Result<Verified, RegistryError> {
     let mut search = Search { subject, trusted, found: BTreeSet::new(), counts: Counts::default() };
-    let is_bundle =
-        |entry: &Descriptor| entry.artifact_type.as_deref().is_none_or(|kind| kind == media::BUNDLE);
-    for entry in from.referrers(subject).await?.into_iter().filter(is_bundle) {
+    let is_bundle = |(kind, _): &(String, Digest)| kind == media::BUNDLE;
+    for (_, referrer) in typed_referrers(from, subject).await?.into_iter().filter(is_bundle) {
         if search.ends() {
             break;
         }
-        let outcome = bundle::read(from, &entry.digest, subject).await;
+        let outcome = bundle::read(from, &referrer, subject).await;
         search.count(outcome, |bundle, key| bundle.is_signed_by(key))?;
     }
     if !search.ends() {

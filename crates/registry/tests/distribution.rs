@@ -4,7 +4,7 @@
 
 mod support;
 
-use bindery_kit::{OciRegistry, RegistrySettings};
+use bindery_kit::{OciRegistry, Referrers, RegistrySettings};
 use bindery_registry::{
     Access, Credentials, Descriptor, Digest, Layout, Manifest, Name, Registry, RegistryError, Repository,
     copy, media, pull, push,
@@ -18,9 +18,9 @@ fn tag() -> Name {
 }
 
 #[tokio::test]
-async fn an_artifact_comes_back_as_it_was_with_and_without_the_referrers_api() {
-    for without_referrers in [false, true] {
-        let registry = OciRegistry::start(RegistrySettings { without_referrers, ..Default::default() });
+async fn an_artifact_comes_back_however_referrers_are_told() {
+    for referrers in Referrers::ALL {
+        let registry = OciRegistry::start(RegistrySettings { referrers, ..Default::default() });
         let remote = repository(&registry, Access::Push);
         let digest = push(&remote, &artifact(), Some("1.0.0")).await.unwrap();
         let again = push(&remote, &artifact(), None).await.unwrap();
@@ -34,7 +34,7 @@ async fn an_artifact_comes_back_as_it_was_with_and_without_the_referrers_api() {
             assert_eq!(pulled.module, artifact().module);
         }
         let list = registry.manifest("team/policy", &format!("sha256-{}", digest.hex()));
-        assert_eq!(list.is_some(), without_referrers);
+        assert_eq!(list.is_some(), referrers == Referrers::Untold);
         let referrers = list.map(|list| serde_json::from_slice::<Value>(&list).unwrap()["manifests"].clone());
         assert!(referrers.is_none_or(|list| list.as_array().unwrap().len() == 2), "none is there twice");
     }

@@ -4,7 +4,7 @@
 
 mod support;
 
-use bindery_kit::{OciRegistry, RegistrySettings};
+use bindery_kit::{OciRegistry, Referrers, RegistrySettings};
 use bindery_registry::{
     Access, Digest, Format, Layout, Name, PublicKey, Reference, RegistryError, Remote, Require, SigningKey,
     TrustedKeys, copy, pull, push, sign, verify,
@@ -46,9 +46,9 @@ fn unverified(outcome: Result<bindery_registry::Verified, RegistryError>) -> Str
 
 #[tokio::test]
 async fn what_a_key_has_signed_is_verified_in_both_formats() {
-    for without_referrers in [false, true] {
+    for referrers in Referrers::ALL {
         for format in [Format::Bundle, Format::Tag] {
-            let settings = RegistrySettings { without_referrers, ..Default::default() };
+            let settings = RegistrySettings { referrers, ..Default::default() };
             let (_registry, remote, reference, digest) = pushed(settings).await;
             let (ours, public) = key();
             let (_, other) = key();
@@ -206,7 +206,7 @@ fn a_key_of_another_kind_is_refused_with_the_remedy() {
 /// `cosign copy` puts the manifest itself under the tag of its referrers.
 #[tokio::test]
 async fn a_manifest_under_the_tag_of_referrers_is_not_replaced() {
-    let settings = RegistrySettings { without_referrers: true, ..Default::default() };
+    let settings = RegistrySettings { referrers: Referrers::Untold, ..Default::default() };
     let registry = OciRegistry::start(settings);
     let remote = repository(&registry, Access::Push);
     let bare = bindery_registry::Artifact { cases: Vec::new(), page: None, ..artifact() };

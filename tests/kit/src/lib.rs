@@ -67,7 +67,7 @@ pub use random::{Choices, check_all, number_from_env, seeded_runner};
 #[cfg(feature = "policy")]
 pub use reclaimers::{ByLabel, KEEP, keeps_labelled, reclaim_rule};
 #[cfg(feature = "registry")]
-pub use registry::{OciRegistry, RegistrySettings, Reply};
+pub use registry::{OciRegistry, Referrers, RegistrySettings, Reply};
 #[cfg(feature = "waiting")]
 pub use waiting::poll;
 pub use writes::{steer_claim, steer_volume, write_claim, write_volume};

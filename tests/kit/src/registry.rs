@@ -14,11 +14,28 @@ use tokio::runtime::{Builder, Runtime};
 
 use self::serve::Shared;
 
+/// How a registry tells the referrers of a manifest.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub enum Referrers {
+    /// With their types of artifact.
+    #[default]
+    ByArtifact,
+    /// With the types of their configurations, as go-containerregistry's registry does.
+    ByConfiguration,
+    /// It has no API for them.
+    Untold,
+}
+
+impl Referrers {
+    /// Each of them.
+    pub const ALL: [Self; 3] = [Self::ByArtifact, Self::ByConfiguration, Self::Untold];
+}
+
 /// How a registry behaves.
 #[derive(Default)]
 pub struct RegistrySettings {
-    /// It has no referrers API.
-    pub without_referrers: bool,
+    /// How it tells the referrers of a manifest.
+    pub referrers: Referrers,
     /// Name and password that it wants: for a token.
     pub token_for: Option<(&'static str, &'static str)>,
     /// Name and password that it wants with each request.

@@ -152,8 +152,14 @@ fn get<'a>(uri: Uri, headers: &'a [(http::HeaderName, &'a str)], max: usize) -> 
     Call { method: Method::GET, uri, headers, body: Bytes::new(), max }
 }
 
+/// The referrers of a list. Some registries give the type of the configuration for that of the artifact: that
+/// of an empty one says nothing.
 fn referrers(index: &Index) -> Vec<Descriptor> {
-    index.descriptors().take(REFERRERS_MAX).collect()
+    let of_artifact = |kind: &String| kind != media::EMPTY;
+    let entries = index.descriptors().take(REFERRERS_MAX);
+    entries
+        .map(|entry| Descriptor { artifact_type: entry.artifact_type.filter(of_artifact), ..entry })
+        .collect()
 }
 
 /// The next page of a list, which must be of the same host: `Link: </v2/…>; rel="next"`.

@@ -24,7 +24,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::store::{Store, digest};
-use super::{Intercept, RegistrySettings, Reply};
+use super::{Intercept, Referrers, RegistrySettings, Reply};
 
 /// The token that the registry gives and takes.
 const TOKEN: &str = "a-token";
@@ -205,7 +205,7 @@ impl Shared {
                 let manifest: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
                 let mut response = status(StatusCode::CREATED);
                 if let Some(subject) = manifest["subject"]["digest"].as_str()
-                    && !self.settings.without_referrers
+                    && self.settings.referrers != Referrers::Untold
                 {
                     response.headers_mut().insert("oci-subject", subject.parse().unwrap());
                 }
@@ -223,9 +223,11 @@ impl Shared {
             };
         }
         if let Some((repository, digest)) = place.split_once("/referrers/")
-            && !self.settings.without_referrers
+            && self.settings.referrers != Referrers::Untold
         {
-            let mut response = Response::new(store.referrers(repository, digest).to_string().into());
+            let mut response = Response::new(
+                store.referrers(repository, digest, self.settings.referrers).to_string().into(),
+            );
             let media_type = "application/vnd.oci.image.index.v1+json";
             response.headers_mut().insert(CONTENT_TYPE, media_type.parse().unwrap());
             return response;

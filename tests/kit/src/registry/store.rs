@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use super::Referrers;
+
 type Manifest = (String, Vec<u8>);
 
 /// Blobs, manifests and tags.
@@ -71,14 +73,14 @@ impl Store {
     }
 
     /// The list of manifests whose subject is this one.
-    pub(super) fn referrers(&self, repository: &str, subject: &str) -> Value {
+    pub(super) fn referrers(&self, repository: &str, subject: &str, told: Referrers) -> Value {
         let of = self.manifests.iter().filter(|((of, _), _)| of == repository);
         let entries = of.filter_map(|((_, digest), (media_type, bytes))| {
             let manifest: Value = serde_json::from_slice(bytes).ok()?;
             (manifest["subject"]["digest"] == subject).then(|| {
                 let kind = match &manifest["artifactType"] {
-                    Value::Null => manifest["config"]["mediaType"].clone(),
-                    kind => kind.clone(),
+                    Value::String(kind) if told == Referrers::ByArtifact => json!(kind),
+                    _ => manifest["config"]["mediaType"].clone(),
                 };
                 let annotations = &manifest["annotations"];
                 json!({"mediaType": media_type, "digest": digest, "size": bytes.len(), "artifactType": kind,
