@@ -222,7 +222,12 @@ impl RegistryModules {
         };
         if self.0.registry.is_none() {
             let is_unverified = matches!(why, RegistryError::Unverified(_));
-            return Err(Missing { why: format!("{why}; --registry-network is false"), is_unverified });
+            let why = format!(
+                "{why}; no registry is asked here: pull it into the folder {FOLDER} of --engine-cache by \
+                 `bindery policy pull {} --to`",
+                asked.reference
+            );
+            return Err(Missing { why, is_unverified });
         }
         if self.0.pull_secrets.is_none() {
             return self.0.fetch_now(&asked).await.map_err(|error| asked.missing(&error));
