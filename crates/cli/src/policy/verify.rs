@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// Checks the signatures of an artifact. Returns what is said of it, and the exit status.
+/// Verifies the signatures of an artifact. Returns the exit status and the text to print.
 pub(super) async fn report(
     reference: &Reference,
     repository: &dyn Repository,

@@ -324,7 +324,7 @@ async fn a_watch_that_is_slower_than_compaction_lists_again() {
     trial.proxy.hold_watches(true);
     trial.receive(trial.lasts / 2).await;
     trial.cluster.plane.compact().await.unwrap();
-    // Before the release: a watch that receives what was held is no longer behind the compaction.
+    // Cut first: a watch that received the held events would no longer be behind the compaction.
     trial.proxy.cut();
     trial.proxy.hold_watches(false);
     trial.settle(checking, "etcd compacted").await;

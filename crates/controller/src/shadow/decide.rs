@@ -70,7 +70,7 @@ impl<T> ShadowDecider<T> {
                 Run::NotConcerned => return None,
                 Run::NotComparable => return Some(Err(NotComparable)),
                 Run::Judge => {
-                    // No session is open, so matchers delay nothing but later shadows.
+                    // Matchers delay nothing but later shadows.
                     if let Err(waits) = rounds.perform(&shadowing.policies.chain, &shadowing.policies.kept) {
                         break Told::waits(&waits, &shadowing.shadow);
                     }

@@ -112,7 +112,7 @@ impl<T> ShadowDecider<T> {
                 None => return Ok(None),
                 Some(Objection::Refused(refusal)) => return Ok(Some(Told::Refused(refusal.to_string()))),
                 Some(Objection::Judge) => {
-                    // The store is not locked.
+                    // Matchers delay nothing but later shadows.
                     if let Err(waits) = proofs.rounds.get_mut().perform(&policies.chain, &policies.kept) {
                         return Ok(Some(Told::waits(&waits, &shadowing.shadow)));
                     }

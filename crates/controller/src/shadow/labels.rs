@@ -47,7 +47,7 @@ impl<T> ShadowDecider<T> {
         Some(Ok(Told::Offers(labels(&candidates).swap_remove(offered.place))))
     }
 
-    /// The volumes that a claim may get. The inner error is why there is no answer.
+    /// The volumes that a claim may get. The inner error says why the policies give no answer.
     fn candidates(
         &self,
         made: &Made,
