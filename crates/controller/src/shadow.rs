@@ -21,6 +21,7 @@ use bindery_policy::{
 };
 use bindery_store::Revision;
 use parking_lot::Mutex;
+use rustix::process::nice;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
@@ -32,6 +33,8 @@ use crate::decider::{EngineRun, Policies};
 /// Decisions that wait for shadows, at most. What comes when there are so many is dropped: shadows must not
 /// take memory from a binder under load. They have the questions and answers of a decision, some KiB each.
 const WAITING_MAX: usize = 256;
+/// The lowest priority: where processors are busy, decisions in effect come first, and shadows drop theirs.
+const NICE: i32 = 19;
 
 /// A policy or an engine that decides beside the active ones.
 #[derive(Clone)]
@@ -139,6 +142,10 @@ impl Shadows {
         let Some(mut decisions) = self.decisions.lock().take() else { return };
         let decider = decider();
         let decide = move || {
+            // On Linux this is about the thread alone.
+            if let Err(error) = nice(NICE) {
+                tracing::debug!(%error, "the priority of the thread cannot be lowered");
+            }
             while let Some(made) = decisions.blocking_recv() {
                 decider.compare(&made);
             }

@@ -4,6 +4,7 @@
 //! the API server accepts them, while a watcher sees each claim become Bound. Waiting claims exist before the
 //! volumes; their latency counts from the creation of the first volume.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 
 use anyhow::Result;
@@ -43,14 +44,15 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
         // The ceiling decides nothing, so its claims never wait for a decision.
         let binders = &binders[usize::from(shape == Shape::Waiting)..];
         let mut rounds = Vec::new();
-        for _ in 0..arguments.binders.rounds {
-            let mut round = Vec::new();
-            for binder in binders {
-                let figures = measure(binder, shape, size).await?;
-                row(&format!("{} | {}", load(shape, size, binder), cells(&figures)))?;
-                round.push(figures);
+        for number in 0..arguments.binders.rounds {
+            let mut round = BTreeMap::new();
+            // The order rotates, because the machine slows down and recovers.
+            for at in (0..binders.len()).map(|at| (at + number) % binders.len()) {
+                let figures = measure(&binders[at], shape, size).await?;
+                row(&format!("{} | {}", load(shape, size, &binders[at]), cells(&figures)))?;
+                round.insert(at, figures);
             }
-            rounds.push(round);
+            rounds.push(round.into_values().collect());
         }
         for (at, binder) in binders.iter().enumerate() {
             compared.push(format!("{} | {}", load(shape, size, binder), comparison(binders, &rounds, at)));

@@ -1,5 +1,7 @@
 //! Policies and engines that cannot work are refused as they are applied.
 
+use bindery_cluster::poll;
+use futures::future::join_all;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
@@ -80,5 +82,27 @@ async fn an_apply_that_cannot_work_says_so_and_stores_nothing() {
     let (succeeded, message) = apply(&object("Engine", "second", &engine));
     let told = "spec.mode: Engine \"first\" is in effect: set that one to off first";
     assert!(!succeeded && message.ends_with(told), "{message}");
+    webhook.replica.terminate().await;
+}
+
+#[tokio::test]
+async fn an_object_over_the_limit_is_refused_until_another_is_off() {
+    const MAX: usize = 256;
+    let (webhooks, mut webhook) = start().await;
+    let policies = webhooks.cluster.policies();
+    // An object whose module is missing counts too.
+    let missing = json!({"module": "configmap:default/modules/size.wasm"});
+    let names: Vec<_> = (0..MAX).map(|number| format!("p{number}")).collect();
+    for names in names.chunks(16) {
+        join_all(names.iter().map(|name| policies.apply("MatchPolicy", name, missing.clone()))).await;
+    }
+    let more = object("MatchPolicy", "more", &missing);
+    let create = || webhooks.create(&more, &["--dry-run=server"]);
+    let told = format!("more than {MAX} objects of the kinds MatchPolicy, ReclaimPolicy and Engine are not off");
+    let is_refused = async || matches!(create(), (false, message) if message.contains(&told)).then_some(());
+    poll(is_refused).await.expect("the object is refused");
+    let off = Patch::Merge(json!({"spec": {"mode": "off"}}));
+    policies.of("MatchPolicy").patch("p0", &PatchParams::default(), &off).await.unwrap();
+    poll(async || create().0.then_some(())).await.expect("the object is taken");
     webhook.replica.terminate().await;
 }
