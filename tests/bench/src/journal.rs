@@ -3,17 +3,20 @@
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
-use bindery_core::{DecisionLimits, Engine as _, Evidence, Recorder, Request, Subject};
+use anyhow::{Result, bail, ensure};
+use bindery_core::{Claim, ClaimKey, DecisionLimits, Engine as _, Evidence, Recorder, Request, Subject, Uid};
 use bindery_engine::DefaultEngine;
 use bindery_journal::{
     Appender, ChainDigest, FolderWriter, Header, JournalWriter, Record, Redacted, Rotation, Verdict, What,
 };
 use bindery_kit::NoEnvironment;
 use bindery_store::LiveReads;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
 
 use crate::scenario::{Scenario, Shape};
 
@@ -75,8 +78,7 @@ struct Journaled {
 /// Writes decisions as fast as the journal takes them.
 fn journal(shape: Shape, decisions: u64, folder: &Path) -> Result<Journaled> {
     let scenario = Scenario::new(shape, 1_000);
-    let records = scenario.requests.iter().map(|request| record(&scenario, request));
-    let records = records.collect::<Result<Vec<_>>>()?;
+    let mut chance = StdRng::seed_from_u64(1);
     let rotation = Rotation { size: 64 << 20, age: Duration::from_secs(3_600), keep: KEEP };
     let header = Header {
         number: 1,
@@ -91,9 +93,8 @@ fn journal(shape: Shape, decisions: u64, folder: &Path) -> Result<Journaled> {
     let writer = JournalWriter::start(FolderWriter::new(folder, rotation, header))?;
     let appender = writer.appender();
     let (begun, mut append) = (Instant::now(), Duration::ZERO);
-    for (number, record) in (0..decisions).zip(records.iter().cycle()) {
-        let mut record = record.clone();
-        record.evidence.request.now += i64::try_from(number / 10_000)?;
+    for (number, request) in (0..decisions).zip(scenario.requests.iter().cycle()) {
+        let record = record(&scenario, &of_another_claim(request, number, chance.random())?)?;
         let before = Instant::now();
         appender.append(What::Decision(Box::new(record)));
         append += before.elapsed();
@@ -103,7 +104,20 @@ fn journal(shape: Shape, decisions: u64, folder: &Path) -> Result<Journaled> {
     let (all, counts) = (begun.elapsed(), appender.counts());
     writer.finish(Duration::from_secs(60));
     ensure!(counts.lost == 0, "{} records are lost", counts.lost);
-    Ok(Journaled { bytes: counts.bytes, append, all })
+    let sizes = std::fs::read_dir(folder)?.map(|file| Ok(file?.metadata()?.len()));
+    Ok(Journaled { bytes: sizes.sum::<Result<_>>()?, append, all })
+}
+
+/// The request about a claim with a name and a UID of its own, ten thousand in a second.
+fn of_another_claim(request: &Request, number: u64, uid: u128) -> Result<Request> {
+    let Subject::SyncClaim(claim) = &request.subject else { bail!("the scenario decides claims") };
+    let claim = Claim {
+        key: ClaimKey::new("default", format!("claim-{number}")),
+        uid: Uid(format!("{uid:032x}").into()),
+        ..Claim::clone(claim)
+    };
+    let now = request.now + i64::try_from(number / 10_000)?;
+    Ok(Request { now, subject: Subject::SyncClaim(Arc::new(claim)) })
 }
 
 /// Waits until at most this many records wait for the disk.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
+use std::time::Instant;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
@@ -66,14 +67,16 @@ impl PolicyApi {
 
     /// Waits until the condition `Ready` of the newest generation has a reason, and returns the status.
     pub async fn until_ready(&self, kind: &str, name: &str, reason: &str) -> Value {
-        let mut last = Value::Null;
+        let (mut last, begun) = (Value::Null, Instant::now());
         let found = poll(async || {
             let object = self.of(kind).get(name).await.unwrap();
             last = object.data["status"].clone();
             let is_new = last["observedGeneration"] == json!(object.metadata.generation);
             (is_new && condition(&last, "Ready")["reason"] == reason).then(|| last.clone())
         });
-        found.await.unwrap_or_else(|| panic!("{kind} {name} does not become {reason}: {last}"))
+        let found = found.await;
+        println!("{kind} {name}: {reason} after {:.1?}", begun.elapsed());
+        found.unwrap_or_else(|| panic!("{kind} {name} does not become {reason}: {last}"))
     }
 }
 

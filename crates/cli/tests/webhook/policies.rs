@@ -98,7 +98,8 @@ async fn an_object_over_the_limit_is_refused_until_another_is_off() {
     }
     let more = object("MatchPolicy", "more", &missing);
     let create = || webhooks.create(&more, &["--dry-run=server"]);
-    let told = format!("more than {MAX} objects of the kinds MatchPolicy, ReclaimPolicy and Engine are not off");
+    let told =
+        format!("more than {MAX} objects of the kinds MatchPolicy, ReclaimPolicy and Engine are not off");
     let is_refused = async || matches!(create(), (false, message) if message.contains(&told)).then_some(());
     poll(is_refused).await.expect("the object is refused");
     let off = Patch::Merge(json!({"spec": {"mode": "off"}}));
