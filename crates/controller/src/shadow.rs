@@ -14,6 +14,7 @@ mod released;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
+use std::time::Instant;
 
 use bindery_core::{Counted, Decision, Engine, Exchange, Question, Request, Subject, Text};
 use bindery_policy::{
@@ -21,7 +22,6 @@ use bindery_policy::{
 };
 use bindery_store::Revision;
 use parking_lot::Mutex;
-use rustix::process::nice;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
@@ -33,8 +33,9 @@ use crate::decider::{EngineRun, Policies};
 /// Decisions that wait for shadows, at most. What comes when there are so many is dropped: shadows must not
 /// take memory from a binder under load. They have the questions and answers of a decision, some KiB each.
 const WAITING_MAX: usize = 256;
-/// The lowest priority: where processors are busy, decisions in effect come first, and shadows drop theirs.
-const NICE: i32 = 19;
+/// The thread pauses this many times as long as it has just decided, so shadows take at most a tenth of a
+/// processor from the binder. A thread of low priority would be stopped while it holds the store's lock.
+const PAUSES: u32 = 9;
 
 /// A policy or an engine that decides beside the active ones.
 #[derive(Clone)]
@@ -142,12 +143,10 @@ impl Shadows {
         let Some(mut decisions) = self.decisions.lock().take() else { return };
         let decider = decider();
         let decide = move || {
-            // On Linux this is about the thread alone.
-            if let Err(error) = nice(NICE) {
-                tracing::debug!(%error, "the priority of the thread cannot be lowered");
-            }
             while let Some(made) = decisions.blocking_recv() {
+                let begun = Instant::now();
                 decider.compare(&made);
+                thread::sleep(PAUSES * begun.elapsed());
             }
         };
         if let Err(error) = thread::Builder::new().name("shadow".to_owned()).spawn(decide) {
