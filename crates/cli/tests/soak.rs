@@ -94,7 +94,7 @@ impl Soak {
         load.deleting = (DELETING / figure(pairs)).min(0.5);
         let (mut places, mut report) = (Vec::new(), Report::new(pairs));
         for number in 0..REPLICAS {
-            let mut place = Place::new(&cluster, number, load.argument()).await;
+            let mut place = Place::new(&cluster, number, load.argument(), disk.path()).await;
             place.replica().until_listed().await;
             report.listed.extend(place.memory_mib());
             places.push(place);
@@ -255,7 +255,7 @@ impl Soak {
         (served, settled)
     }
 
-    /// Lets all tenants leave, and checks what is left: the pairs from before.
+    /// Lets all tenants leave, and checks what is left: the pairs from before, and what was journaled.
     async fn end(&mut self) {
         self.rest().await;
         self.rest().await;
@@ -269,6 +269,9 @@ impl Soak {
             let most = listed * MEMORY_FACTOR + MEMORY_MORE_MIB;
             println!("replica {number}: {listed:.0} MiB after it had listed, {now:.0} MiB at the end");
             assert!(now <= most, "replica {number} has {now} MiB, more than {most}");
+        }
+        for place in &mut self.places {
+            place.check_journal().await;
         }
     }
 }

@@ -34,7 +34,7 @@ pub use objects::{
 pub use observed::{snapshot, snapshot_without_stock};
 pub use policies::{PolicyApi, condition};
 pub use proxy::{Faults, NoFaults, Proxy, Request, RequestFault, Response, ResponseFault};
-pub use replica::{Replica, refused};
+pub use replica::{Replica, assert_replays, refused};
 pub use requests::{kubeconfig, request};
 pub use server::Server;
 pub use stock::{BY_HAND, FREE_SIZE, STOCK, Stock, free_name, pair_name};

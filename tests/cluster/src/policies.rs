@@ -75,7 +75,7 @@ impl PolicyApi {
             (is_new && condition(&last, "Ready")["reason"] == reason).then(|| last.clone())
         });
         let found = found.await;
-        println!("{kind} {name}: {reason} after {:.1?}", begun.elapsed());
+        eprintln!("{kind} {name}: {reason} after {:.1?}", begun.elapsed());
         found.unwrap_or_else(|| panic!("{kind} {name} does not become {reason}: {last}"))
     }
 }

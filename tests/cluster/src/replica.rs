@@ -15,14 +15,19 @@ use hyper_util::rt::TokioExecutor;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::{ControlPlane, PATIENCE, Proxy, Server, poll};
+use crate::{ControlPlane, PATIENCE, Proxy, Server, poll, run};
 
-/// A running `bindery serve`, which is killed when this is dropped.
+/// The journal in the folder of a replica.
+const JOURNAL: &str = "journal";
+/// What replays have compiled, beside the programs under test.
+const COMPILED: &str = "compiled";
+
+/// A running `bindery serve`, which is killed when this is dropped. What it has journaled is then replayed.
 #[derive(Debug)]
 pub struct Replica {
     server: Server,
-    /// The folder of its log.
-    _folder: TempDir,
+    /// The folder of its log and its journal.
+    folder: TempDir,
     /// The port of health and metrics.
     pub port: u16,
 }
@@ -48,29 +53,37 @@ impl Replica {
         Self::run(usual.chain(lease).chain(further.iter().copied()), environment)
     }
 
-    /// Starts a replica with these arguments only, beside the address of health and metrics.
+    /// Starts a replica with these arguments only, beside the address of health and metrics and a journal.
     pub fn run(arguments: impl IntoIterator<Item: AsRef<OsStr>>, environment: &[(&str, PathBuf)]) -> Self {
-        Self::run_by(&[&built("bindery"), "--log=info".as_ref()], arguments, environment)
+        let mut arguments: Vec<OsString> =
+            arguments.into_iter().map(|argument| argument.as_ref().into()).collect();
+        let folder = TempDir::new().unwrap();
+        // A setting may be given once.
+        if !arguments.iter().any(|argument| argument.as_encoded_bytes().starts_with(b"--journal")) {
+            arguments.extend(["--journal".into(), folder.path().join(JOURNAL).into()]);
+        }
+        Self::run_by(&[&built("bindery"), "--log=info".as_ref()], arguments, environment, folder)
     }
 
     /// Starts a replica on a control plane, by a command to which `serve` is added, with further arguments.
     pub fn on(plane: &ControlPlane, command: &[&Path], further: &[String]) -> Self {
         let kubeconfig = format!("--kubeconfig={}", plane.kubeconfig().display());
-        Self::run_by(command, further.iter().chain([&kubeconfig]), &[])
+        Self::run_by(command, further.iter().chain([&kubeconfig]), &[], TempDir::new().unwrap())
     }
 
     fn run_by(
         command: &[&Path],
         arguments: impl IntoIterator<Item: AsRef<OsStr>>,
         environment: &[(&str, PathBuf)],
+        folder: TempDir,
     ) -> Self {
-        let (folder, port) = (TempDir::new().unwrap(), free_port().unwrap());
+        let port = free_port().unwrap();
         let serve = ["serve".to_owned(), format!("--listen=127.0.0.1:{port}")].map(OsString::from);
         let words = command[1..].iter().map(|word| OsString::from(*word)).chain(serve);
         let words = words.chain(arguments.into_iter().map(|argument| argument.as_ref().into()));
         let log = folder.path().join("log");
         let server = Server::start_in(environment, command[0], words, &log).unwrap();
-        Self { server, _folder: folder, port }
+        Self { server, folder, port }
     }
 
     /// Its process id.
@@ -207,6 +220,30 @@ impl Replica {
         self.signal(Signal::TERM);
         assert!(self.wait().await.success(), "{}", self.log());
     }
+}
+
+impl Drop for Replica {
+    /// Whatever the test is about: what was decided replays.
+    fn drop(&mut self) {
+        let journal = self.folder.path().join(JOURNAL);
+        if std::thread::panicking() || !journal.is_dir() {
+            return;
+        }
+        self.server.kill().unwrap();
+        assert_replays(&journal);
+    }
+}
+
+/// Fails unless the decisions of a journal replay to the byte and to the unit of fuel.
+pub fn assert_replays(journal: &Path) {
+    let program = built("bindery");
+    let mut command = Command::new(&program);
+    command.arg("replay").arg(journal).arg("--engine-cache").arg(program.with_file_name(COMPILED));
+    if let Some(modules) = std::env::var_os("BINDERY_POLICIES") {
+        command.arg("--modules").arg(modules);
+    }
+    let replayed = run(&mut command, "");
+    assert!(replayed.status.success(), "{replayed:?}");
 }
 
 /// Runs `bindery serve` with arguments that it must refuse with status 2; returns its error.

@@ -1,8 +1,8 @@
 //! A small disk that can be filled.
 
 use std::fs::{self, File};
-use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use bindery_cluster::run;
@@ -19,7 +19,7 @@ pub(crate) struct Disk {
 impl Disk {
     pub(crate) fn new() -> Self {
         let mounted = TempDir::new().unwrap();
-        let options = format!("size=256m,nr_inodes={FILES_MAX}");
+        let options = format!("size=1g,nr_inodes={FILES_MAX}");
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(mounted.path());
         let output = run(&mut mount, "");
@@ -27,14 +27,21 @@ impl Disk {
         Self { mounted }
     }
 
+    /// Where it is mounted.
+    pub(crate) fn path(&self) -> &Path {
+        self.mounted.path()
+    }
+
     /// A new folder on it.
     pub(crate) fn folder(&self) -> TempDir {
         TempDir::new_in(self.mounted.path()).unwrap()
     }
 
-    /// Creates files until the disk is full.
+    /// Fills the disk with bytes and with files.
     pub(crate) fn fill(&self) {
         fs::create_dir(self.filler()).unwrap();
+        let mut bytes = File::create_new(self.filler().join("bytes")).unwrap();
+        while bytes.write_all(&[0; 1 << 20]).is_ok() {}
         for number in 0.. {
             match File::create_new(self.filler().join(number.to_string())) {
                 Err(error) if error.kind() == ErrorKind::StorageFull => return,

@@ -1,8 +1,10 @@
 //! A replica, which may be killed and started again, behind a proxy and with a clock of its own.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
-use bindery_cluster::{Clock, Cluster, NoFaults, Proxy, Replica};
+use bindery_cluster::{Clock, Cluster, NoFaults, Proxy, Replica, assert_replays};
+use bindery_journal::{Files, What};
 use bindery_kit::resident_kib;
 use rustix::process::Signal;
 
@@ -10,6 +12,9 @@ use crate::report::folder;
 
 /// Long enough that no pause of the machine ends the term.
 const LEASE: &str = "--lease-duration=15";
+
+/// MiB of a file and of a journal: three fit on the disk.
+const JOURNAL_SIZES: [&str; 2] = ["--journal-size=16", "--journal-keep=256"];
 
 pub(crate) struct Place {
     pub(crate) proxy: Proxy,
@@ -20,13 +25,15 @@ pub(crate) struct Place {
     starts: usize,
     /// The argument by which it serves the tenants.
     provisioning: String,
+    journal: PathBuf,
 }
 
 impl Place {
-    /// Starts a replica.
-    pub(crate) async fn new(cluster: &Cluster, number: usize, provisioning: String) -> Self {
+    /// Starts a replica with a journal on a disk.
+    pub(crate) async fn new(cluster: &Cluster, number: usize, provisioning: String, disk: &Path) -> Self {
         let (proxy, clock) = (cluster.proxy().await, Clock::new().unwrap());
-        let mut place = Self { proxy, clock, replica: None, number, starts: 0, provisioning };
+        let journal = disk.join(format!("journal-{number}"));
+        let mut place = Self { proxy, clock, replica: None, number, starts: 0, provisioning, journal };
         place.start();
         place
     }
@@ -34,7 +41,8 @@ impl Place {
     /// Starts a replica with a new identity, as a pod has.
     pub(crate) fn start(&mut self) {
         self.starts += 1;
-        let arguments = [LEASE, &self.provisioning];
+        let journal = format!("--journal={}", self.journal.display());
+        let arguments = [&[LEASE, &self.provisioning, &journal][..], &JOURNAL_SIZES].concat();
         let replica =
             Replica::start(&self.proxy.kubeconfig(), &self.identity(), &arguments, &self.clock.environment());
         self.replica = Some(replica);
@@ -49,6 +57,24 @@ impl Place {
         self.replica().wait().await;
         self.keep_log();
         self.replica = None;
+    }
+
+    /// Ends the replica, and checks that its journal replays, and that the gaps tell what the replica has lost.
+    pub(crate) async fn check_journal(&mut self) {
+        let identity = self.identity();
+        let lost = self.replica().metric("bindery_journal_records_lost_total").await;
+        self.replica().terminate().await;
+        let (mut files, mut told) = (Files::open(&self.journal).unwrap(), 0);
+        while let Some(entry) = files.next() {
+            let what = entry.unwrap().what;
+            let is_of_replica = files.header().is_some_and(|header| header.replica == identity);
+            told += match what {
+                What::Gap(gap) if is_of_replica => gap.lost,
+                _ => 0,
+            };
+        }
+        assert_eq!(told, lost, "records of {identity} in gaps, and by its metrics");
+        assert_replays(&self.journal);
     }
 
     /// Ends the faults of its proxy.
