@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::ffi::{OsStr, OsString};
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
@@ -53,14 +55,21 @@ impl Replica {
         Self::run(usual.chain(lease).chain(further.iter().copied()), environment)
     }
 
-    /// Starts a replica with these arguments only, beside the address of health and metrics and a journal.
+    /// Starts a replica with these arguments only, beside the address of health and metrics, a journal, and
+    /// what replays have compiled.
     pub fn run(arguments: impl IntoIterator<Item: AsRef<OsStr>>, environment: &[(&str, PathBuf)]) -> Self {
         let mut arguments: Vec<OsString> =
             arguments.into_iter().map(|argument| argument.as_ref().into()).collect();
         let folder = TempDir::new().unwrap();
+        let names =
+            |start: &str| arguments.iter().any(|it| it.as_encoded_bytes().starts_with(start.as_bytes()));
         // A setting may be given once.
-        if !arguments.iter().any(|argument| argument.as_encoded_bytes().starts_with(b"--journal")) {
+        let has = ["--journal", "--engine-cache"].map(names);
+        if !has[0] {
             arguments.extend(["--journal".into(), folder.path().join(JOURNAL).into()]);
+        }
+        if !has[1] {
+            arguments.extend(["--engine-cache".into(), cache(folder.path()).into()]);
         }
         Self::run_by(&[&built("bindery"), "--log=info".as_ref()], arguments, environment, folder)
     }
@@ -234,6 +243,19 @@ impl Drop for Replica {
             assert_replays(&journal);
         }
     }
+}
+
+/// A new folder of compiled components in a folder, with a copy of what replays have compiled.
+fn cache(folder: &Path) -> PathBuf {
+    let cache = folder.join("cache");
+    DirBuilder::new().mode(0o700).create(&cache).unwrap();
+    for entry in built("bindery").with_file_name(COMPILED).read_dir().into_iter().flatten() {
+        let (path, name) = entry.map(|entry| (entry.path(), entry.file_name())).unwrap();
+        if path.extension().is_some_and(|ends| ends == "cwasm") {
+            std::fs::copy(path, cache.join(name)).unwrap();
+        }
+    }
+    cache
 }
 
 /// Fails unless the decisions of a journal replay to the byte and to the unit of fuel.
