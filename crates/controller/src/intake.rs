@@ -227,13 +227,18 @@ impl Intake {
 
     /// Queues the keys of all objects in the store.
     pub(crate) fn queue_all(&self) {
+        self.queue_if(|_| true);
+    }
+
+    /// Queues the keys of the objects in the store that satisfy a condition.
+    pub(crate) fn queue_if(&self, holds: impl Fn(&Key) -> bool) {
         let store = &self.inner.store;
         let (mut volumes, mut claims) = (store.volume_names(), store.claim_keys());
         // In an order that is the same in every run.
         volumes.sort_unstable();
         claims.sort_unstable();
-        self.queue_in_lanes(volumes.into_iter().map(Key::Volume));
-        self.queue_in_lanes(claims.into_iter().map(Key::Claim));
+        self.queue_in_lanes(volumes.into_iter().map(Key::Volume).filter(&holds));
+        self.queue_in_lanes(claims.into_iter().map(Key::Claim).filter(&holds));
     }
 
     /// Decisions have ended. Changes wake no key until all objects are decided anew.

@@ -11,23 +11,31 @@ use crate::{Port, Shadow, SwapRecord};
 
 impl<P: Port> Binder<P> {
     /// Replaces the engine from the next decision on, and returns the old one. The engine that began a
-    /// decision finishes it.
+    /// decision finishes it. If the new one is another, every object is woken.
     pub fn swap_engine(&self, engine: Arc<dyn Engine>) -> Arc<dyn Engine> {
         let to = Arc::clone(&engine);
         let from = self.decider.swap_engine(engine);
-        if let Some(journal) = self.journal.as_ref().filter(|_| from.digest() != to.digest()) {
-            journal.swapped(SwapRecord::Engine { from: from.digest(), to: to.digest() });
+        if from.digest() != to.digest() {
+            if let Some(journal) = &self.journal {
+                journal.swapped(SwapRecord::Engine { from: from.digest(), to: to.digest() });
+            }
+            self.intake.queue_all();
         }
         from
     }
 
-    /// Replaces the policies and wakes every object. An engine that is deciding is told what the earlier ones
-    /// say; the guard checks its decision with the new ones. Where these read facts that are not decoded yet,
-    /// the kinds are listed anew before. Only one call of this and of [`Binder::swap_shadows`] may run at a
-    /// time; it may be dropped, and nothing is replaced.
+    /// Replaces the policies and wakes the objects about which the earlier or the new ones are asked. An
+    /// engine that is deciding is told what the earlier ones say; the guard checks its decision with the new
+    /// ones. Where these read facts that are not decoded yet, the kinds are listed anew before. Only one call
+    /// of this and of [`Binder::swap_shadows`] may run at a time; it may be dropped, and nothing is replaced.
     pub async fn swap_policies(&self, chain: Arc<Chain>) {
-        self.replace(self.decider.policies.get().with_chain(chain)).await;
-        self.intake.queue_all();
+        let from = self.decider.policies.get();
+        self.replace(from.with_chain(chain)).await;
+        let both = [from, self.decider.policies.get()];
+        // Reclaimers have facts of claims noted on the volumes of bound pairs too.
+        let notes = both.iter().any(|policies| policies.reclaims());
+        let is_asked = |key: &_| both.iter().any(|policies| policies.may_be_asked(&self.store, key));
+        self.intake.queue_if(|key| notes || is_asked(key));
     }
 
     /// Replaces the shadows ([`crate::Shadow`]), which decide beside the active engine and policies. Nothing

@@ -1,17 +1,21 @@
 //! Policies that are replaced while the binder runs.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Barrier};
 
 use bindery_controller::{Binder, Configuration, Parts, Settings};
-use bindery_core::{CLAIM_FACTS, Claim, ClaimKey, Facts, ReclaimPolicy, VolumePhase};
+use bindery_core::{
+    CLAIM_FACTS, Claim, ClaimKey, Cluster, Engine as _, Facts, ReclaimPolicy, Request, Subject, VolumePhase,
+};
 use bindery_engine::DefaultEngine;
 use bindery_kit::{Blocking, SameZone, keeps_labelled, policy, reclaim_rule};
 use bindery_policy::{Chain, ReclaimRule};
 use bindery_store::{Delivery, Kind, ObjectKey};
+use parking_lot::Mutex;
 use tokio::task::spawn_blocking;
 
-use crate::double::{Double, binder_of, claim, parts, volume};
-use crate::operating::run_during;
+use crate::double::{Double, Scripted, binder_of, claim, parts, volume};
+use crate::operating::{SECOND, run_during};
 use crate::policies::{binder, bound_to, in_zone, key, zoned};
 use crate::reclaiming::{self, annotated, bound, pair, sync};
 
@@ -52,6 +56,41 @@ async fn a_swap_wakes_every_claim_that_waits() {
         double.until("the claim waits", || double.reasons() == ["FailedBinding"]).await;
         binder.swap_policies(Arc::default()).await;
         double.until("the claim is bound", || double.claim("c").volume_name.is_some()).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_swap_wakes_a_bound_pair_for_another_engine_alone() {
+    let double = Double::new();
+    double.add_volume(&bound("v", "bound"));
+    double.add_claim(&pair("bound", "v", "true"));
+    double.add_claim(&zoned("c"));
+    let decided = Arc::new(Mutex::new(BTreeSet::new()));
+    let deciding = Arc::clone(&decided);
+    let engine = Scripted(move |request: &Request, cluster: &mut dyn Cluster| {
+        deciding.lock().insert(match &request.subject {
+            Subject::SyncClaim(claim) => claim.key.name.to_string(),
+            Subject::SyncVolume(volume) => volume.name.to_string(),
+            other => panic!("{other:?}"),
+        });
+        DefaultEngine.decide(request, cluster)
+    });
+    let policies = Arc::new(Chain::new(vec![policy("zone", SameZone)]));
+    let configuration = Configuration { policies, ..Configuration::default() };
+    let binder = binder_of(Parts { configuration, ..parts(&double, engine) });
+    // The clock goes on when there is nothing else to do.
+    let decided = async || {
+        tokio::time::sleep(SECOND).await;
+        std::mem::take(&mut *decided.lock())
+    };
+    run_during(&binder, async {
+        assert_eq!(decided().await, ["bound", "c", "v"].map(str::to_owned).into());
+        binder.swap_policies(Arc::default()).await;
+        assert_eq!(decided().await, ["c"].map(str::to_owned).into());
+        let engine = binder.swap_engine(Arc::new(DefaultEngine));
+        binder.swap_engine(engine);
+        assert_eq!(decided().await, ["bound", "c", "v"].map(str::to_owned).into());
     })
     .await;
 }
