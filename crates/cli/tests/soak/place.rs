@@ -59,7 +59,7 @@ impl Place {
         self.replica = None;
     }
 
-    /// Ends the replica, and checks that its journal replays, and that the gaps tell what the replica has lost.
+    /// Ends the replica, and checks that its journal replays and that the gaps tell what was lost.
     pub(crate) async fn check_journal(&mut self) {
         let identity = self.identity();
         let lost = self.replica().metric("bindery_journal_records_lost_total").await;

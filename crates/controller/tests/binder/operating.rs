@@ -19,7 +19,7 @@ use crate::disk::{DISK, Disk};
 use crate::double::{Double, PROTECTION, Scripted, binder_of, claim, parts, volume};
 use crate::syncing::taken;
 
-pub(crate) const SECOND: Duration = Duration::from_secs(1);
+const SECOND: Duration = Duration::from_secs(1);
 
 /// A volume that the plugin deletes, and whose claim is gone.
 pub(crate) fn released() -> Volume {

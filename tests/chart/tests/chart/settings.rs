@@ -161,7 +161,12 @@ fn the_pods_name_no_user_with_the_readmes_values_for_openshift() {
     let objects = Objects::read(&manifests.unwrap());
     for pod in ["Deployment/bindery /spec/template/spec", "Pod/bindery-test /spec"] {
         let context = objects.at(&format!("{pod}/securityContext")).unwrap();
-        let expected = json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
+        let seccomp = json!({"type": "RuntimeDefault"});
+        let expected = json!({
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "runAsNonRoot": true,
+            "seccompProfile": seccomp,
+        });
         assert_eq!(*context, expected, "{pod}");
     }
 }
