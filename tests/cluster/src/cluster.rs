@@ -16,10 +16,11 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::objects::{is_bound, is_bound_to, is_in_phase};
 use crate::waiting::until_gone;
-use crate::{ControlPlane, Manager, Programs, Proxy, Replica, in_time, poll, snapshot_without_stock, until};
+use crate::{ControlPlane, Manager, PATIENCE, Programs, Proxy, Replica, poll, snapshot_without_stock, until};
 
 /// A control plane, and clients of its administrator.
 pub struct Cluster {
@@ -245,16 +246,18 @@ impl Cluster {
     /// Waits for an event that satisfies a condition.
     pub async fn until_event(&self, holds: impl Fn(&Event) -> bool) -> Event {
         let events = watcher(Api::<Event>::all(self.client.clone()), watcher::Config::default());
-        let mut events = pin!(events.applied_objects());
+        let (mut events, mut others) = (pin!(events.applied_objects()), Vec::new());
         let seen = async {
             loop {
                 let event = events.next().await.unwrap().unwrap();
                 if holds(&event) {
                     return event;
                 }
+                others.push(event.message);
             }
         };
-        in_time("the event comes", seen).await
+        let in_time = timeout(PATIENCE, seen).await;
+        in_time.unwrap_or_else(|_| panic!("the event does not come; others are {others:#?}"))
     }
 }
 
