@@ -280,7 +280,7 @@ async fn a_module_of_a_config_map_outlives_a_restart_of_all_replicas() {
     policies.apply("MatchPolicy", "size", spec).await;
     let good = policies.until_ready("MatchPolicy", "size", "Loaded").await;
     for replica in &mut replicas {
-        replica.until_metrics("policy=\"size\"").await;
+        replica.until_metrics("bindery_policy_object_ready{kind=\"MatchPolicy\",name=\"size\"} 1\n").await;
     }
 
     let garbage = modules("m.wasm", b"no component".to_vec());
