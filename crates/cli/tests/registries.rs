@@ -40,23 +40,14 @@ fn sign(place: &Place, signer: &str, format: &str, key: &str, image: &str) {
 fn is_signed(place: &Place, verifier: &str, format: &str, key: &str, image: &str) -> bool {
     let form = format!("--new-bundle-format={}", format == "bundle");
     let image_of_bindery = format!("oci://{image}");
-    let arguments = match verifier {
+    let mut arguments = match verifier {
         "bindery" => vec!["verify", &image_of_bindery, "--registry-key", key],
-        // Version 2 would fetch it, and a key needs nothing of it.
-        "cosign2" => {
-            vec![
-                "verify",
-                "--key",
-                key,
-                "--insecure-ignore-tlog",
-                &form,
-                "--trusted-root",
-                "root.json",
-                image,
-            ]
-        }
-        _ => vec!["verify", "--key", key, "--insecure-ignore-tlog", &form, image],
+        _ => vec!["verify", image, "--key", key, "--insecure-ignore-tlog", &form],
     };
+    if verifier == "cosign2" {
+        // It would fetch one, and a key needs nothing of it.
+        arguments.extend(["--trusted-root", "root.json"]);
+    }
     let ended = place.run(verifier, &arguments);
     let told = ["no matching signatures", "no matching attestations", "not signed by the trusted key"];
     let text = format!("{}{}", ended.stdout, ended.stderr);
