@@ -61,15 +61,13 @@ impl Replica {
         let mut arguments: Vec<OsString> =
             arguments.into_iter().map(|argument| argument.as_ref().into()).collect();
         let folder = TempDir::new().unwrap();
-        let names =
-            |start: &str| arguments.iter().any(|it| it.as_encoded_bytes().starts_with(start.as_bytes()));
-        // A setting may be given once.
-        let has = ["--journal", "--engine-cache"].map(names);
-        if !has[0] {
-            arguments.extend(["--journal".into(), folder.path().join(JOURNAL).into()]);
-        }
-        if !has[1] {
-            arguments.extend(["--engine-cache".into(), cache(folder.path()).into()]);
+        let (journal, cache) = (folder.path().join(JOURNAL), cache(folder.path()));
+        for (flag, path) in [("--journal", journal), ("--engine-cache", cache)] {
+            let is_it = |argument: &OsString| argument.as_encoded_bytes().starts_with(flag.as_bytes());
+            // A setting may be given once.
+            if !arguments.iter().any(is_it) {
+                arguments.extend([flag.into(), path.into()]);
+            }
         }
         Self::run_by(&[&built("bindery"), "--log=info".as_ref()], arguments, environment, folder)
     }
@@ -234,8 +232,9 @@ impl Replica {
 impl Drop for Replica {
     /// Whatever the test is about: what was decided replays.
     fn drop(&mut self) {
-        self.server.kill().unwrap();
+        // A second panic would end the tests; the server ends with its field.
         if !std::thread::panicking() {
+            self.server.kill().unwrap();
             assert_replays(&self.folder.path().join(JOURNAL));
         }
     }

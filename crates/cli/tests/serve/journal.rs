@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use bindery_cluster::{Cluster, Manager, Replica};
+use bindery_cluster::{Cluster, Manager, Replica, assert_replays};
 use bindery_journal::{Files, What};
 use bindery_kit::{OciRegistry, RegistrySettings, Reply};
 use bytes::Bytes;
@@ -33,8 +33,7 @@ async fn the_journal_of_killed_replicas_replays_and_its_counts_add_up() {
         replica.signal(Signal::KILL);
         replica.wait().await;
     }
-    let replayed = home.bindery(&["replay", "journal"]);
-    assert_eq!(replayed.status, 0, "{replayed:?}");
+    assert_replays(&folder);
     let verified = home.bindery(&["journal", "verify", "journal"]);
     assert!(verified.status == 0 && verified.stdout.contains(" entries in 2 files\n"), "{verified:?}");
     let mut files = Files::open(&folder).unwrap();

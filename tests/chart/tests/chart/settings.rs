@@ -161,11 +161,10 @@ fn the_pods_name_no_user_with_the_readmes_values_for_openshift() {
     let objects = Objects::read(&manifests.unwrap());
     for pod in ["Deployment/bindery /spec/template/spec", "Pod/bindery-test /spec"] {
         let context = objects.at(&format!("{pod}/securityContext")).unwrap();
-        let seccomp = json!({"type": "RuntimeDefault"});
         let expected = json!({
             "fsGroupChangePolicy": "OnRootMismatch",
             "runAsNonRoot": true,
-            "seccompProfile": seccomp,
+            "seccompProfile": {"type": "RuntimeDefault"},
         });
         assert_eq!(*context, expected, "{pod}");
     }
