@@ -147,7 +147,7 @@ impl<P: Port> Executor<P> {
                 if let Some(note) = self.note_before(write, &carried.known) {
                     carried.known.wrote(&self.write(&note).await?);
                 }
-                let (annotations, policy) = self.notes(write);
+                let (annotations, policy) = self.notes(write, &carried.known);
                 let mut write = to_write(write, &carried.known, template).map_err(SyncError::Unwritable)?;
                 (write.annotations, write.reclaim_policy) = (annotations, policy);
                 let written = self.write(&write).await?;

@@ -63,16 +63,22 @@ impl NoteTimes {
 impl<P: Port> Executor<P> {
     /// The annotations that a write of a volume carries for reclaimers, and the reclaim policy that the
     /// volume gets back.
-    pub(super) fn notes(&self, action: &Action) -> (Vec<Annotation>, Option<ReclaimPolicy>) {
+    pub(super) fn notes(
+        &self,
+        action: &Action,
+        known: &KnownObjects,
+    ) -> (Vec<Annotation>, Option<ReclaimPolicy>) {
         let reclaims = self.policies.get().reclaims();
         let annotations = match action {
             Action::ReserveVolume { volume, claim, .. } if reclaims => {
-                self.notes_of_reservation(volume, claim)
+                self.volume(volume, known).map(|volume| self.notes_of_reservation(&volume, claim))
             }
-            Action::SetReclaimPolicy { volume, policy } => self.notes_of_policy(volume, *policy),
+            Action::SetReclaimPolicy { volume, policy } => {
+                self.volume(volume, known).and_then(|volume| self.notes_of_policy(&volume, *policy))
+            }
             // Also after the reclaimers were taken away.
             Action::UnbindVolume { volume, .. } => {
-                let volume = self.volume(&volume.name);
+                let volume = self.volume(volume, known);
                 let policy = volume.as_ref().and_then(|volume| volume.policy_before());
                 return (volume.map(|volume| removed(&volume)).unwrap_or_default(), policy);
             }
@@ -81,23 +87,21 @@ impl<P: Port> Executor<P> {
         (annotations.unwrap_or_default(), None)
     }
 
-    fn notes_of_reservation(&self, volume: &VolumeTarget, claim: &ClaimTarget) -> Option<Vec<Annotation>> {
-        let volume = self.volume(&volume.name)?;
+    fn notes_of_reservation(&self, volume: &Volume, claim: &ClaimTarget) -> Vec<Annotation> {
         let known = self.claim(&claim.key).filter(|known| known.uid == claim.uid);
-        let note = known.and_then(|claim| self.note(&claim, &volume));
+        let note = known.and_then(|claim| self.note(&claim, volume));
         // The new claim inherits nothing.
-        let mut annotations = removed(&volume);
+        let mut annotations = removed(volume);
         annotations.retain(|(key, _)| *key != CLAIM_FACTS || note.is_none());
         annotations.extend(note.map(|note| (CLAIM_FACTS, Some(note))));
-        Some(annotations)
+        annotations
     }
 
-    fn notes_of_policy(&self, volume: &VolumeTarget, policy: ReclaimPolicy) -> Option<Vec<Annotation>> {
-        let volume = self.volume(&volume.name)?;
+    fn notes_of_policy(&self, volume: &Volume, policy: ReclaimPolicy) -> Option<Vec<Annotation>> {
         let claim_ref = volume.claim_ref.as_ref()?;
         let before = volume.noted_with(policy);
         let last = self.store.last_claim(claim_ref);
-        let facts = last.map(|claim| (CLAIM_FACTS, self.note(&claim, &volume)));
+        let facts = last.map(|claim| (CLAIM_FACTS, self.note(&claim, volume)));
         Some(facts.into_iter().chain([(RECLAIM_POLICY_BEFORE, before)]).collect())
     }
 
@@ -119,7 +123,7 @@ impl<P: Port> Executor<P> {
         if !self.policies.get().reclaims() {
             return None;
         }
-        let volume = known.written_volume(volume).or_else(|| known.volume(volume))?;
+        let volume = known.volume(volume)?;
         let last = self.store.last_claim(volume.claim_ref.as_ref()?)?;
         let note = self.note(&last, volume);
         (noted(volume) != note.as_ref()).then(|| note_write(volume, note))
@@ -138,11 +142,14 @@ impl<P: Port> Executor<P> {
         (is_bound && noted(volume) != note.as_ref()).then_some(note)
     }
 
-    fn volume(&self, name: &str) -> Option<Arc<Volume>> {
-        match self.store.volume(Source::Overlay, name) {
-            Lookup::Found(volume) => Some(volume),
+    /// The volume in the version that a write to this target names. The cache may have an older one than the
+    /// decision, which may have read the volume live, and then its annotations may be about another claim.
+    fn volume(&self, target: &VolumeTarget, known: &KnownObjects) -> Option<Arc<Volume>> {
+        known.volume(target).cloned().or_else(|| match self.store.volume(Source::Overlay, &target.name) {
+            // A decision that only identified the volume.
+            Lookup::Found(volume) if volume.target() == *target => Some(volume),
             _ => None,
-        }
+        })
     }
 
     fn claim(&self, key: &ClaimKey) -> Option<Arc<Claim>> {

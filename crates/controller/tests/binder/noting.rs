@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_core::{CLAIM_FACTS, Requirement, SelectorOperator};
+use bindery_controller::Parts;
+use bindery_core::{CLAIM_FACTS, ReclaimPolicy, Requirement, SelectorOperator, Volume};
+use bindery_engine::DefaultEngine;
 use bindery_kit::{ByLabel, keeps_labelled, reclaim_rule};
 use bindery_policy::{Matches, ReclaimRule, Wish};
 use bindery_store::{Delivery, Object};
 
-use crate::double::Double;
+use crate::disk::Disk;
+use crate::double::{Double, binder_of, parts};
 use crate::reclaiming::{DAY, after_a_day, annotated, binder, bound, kept_for, pair, sync};
 
 /// Claims of namespaces with the label `env: prod`.
@@ -78,4 +81,22 @@ async fn a_reclaimer_that_is_not_loaded_keeps_what_it_had_noted() {
     double.add_claim(&pair("c", "v", "true"));
     assert_eq!(sync(&binder(&double, vec![broken]), "v").await.result, Ok(()));
     assert_eq!(double.writes(), []);
+}
+
+/// The note in the cache is about the claim before: the volume was given to another one since, which is gone
+/// too.
+#[tokio::test]
+async fn a_volume_that_was_read_live_does_not_get_the_policy_that_the_cache_notes() {
+    let double = Double::new();
+    let cached = Volume { policy: ReclaimPolicy::Recycle, ..kept_for(60) };
+    double.add_volume(&cached);
+    let configuration = Disk::new(&double).configuration();
+    let binder = binder_of(Parts { configuration, ..parts(&double, DefaultEngine) });
+    let mut synced = sync(&binder, "v").await;
+    let mut given = cached;
+    given.claim_ref.as_mut().expect("it is bound").uid = Some("uid-of-the-next".into());
+    double.change(|objects| objects.put_volume(given));
+    assert!(binder.perform(synced.operations.remove(0)).await.is_ok());
+    assert_eq!(double.write_names(), ["unbind volume", "set volume phase"]);
+    assert_eq!(double.volume("v").policy, ReclaimPolicy::Recycle);
 }
