@@ -243,11 +243,7 @@ async fn a_certificate_that_does_not_hold_is_refused_with_host_and_reason() {
             storage.put_blob(&file.bytes);
         }
         let host = storage.host();
-        let to = host.clone();
-        registry.intercept(move |_, path, _| {
-            let location = format!("https://{to}{path}");
-            path.contains("/blobs/").then(|| answer(307, &[("location", &location)], ""))?
-        });
+        registry.redirect_blobs(&storage);
         let client = support::client(Some(&authority.pem()), None);
         let remote = client.repository(&reference(&registry), Access::Pull).unwrap();
         let pulled = pull(&remote, &Name::Tag("1.0.0".to_owned())).await;

@@ -96,6 +96,18 @@ impl OciRegistry {
         self.intercept(|_, _, _| Some(Reply::Hang));
     }
 
+    /// From now on, requests for blobs that the other registry has are redirected there, to its TLS.
+    pub fn redirect_blobs(&self, to: &Self) {
+        let (host, there) = (to.host(), Arc::clone(&to.shared));
+        self.intercept(move |_, path, _| {
+            let (_, digest) = path.split_once("/blobs/")?;
+            let redirect =
+                || Response::builder().status(307).header("location", format!("https://{host}{path}"));
+            let is_there = there.store.lock().unwrap().blobs.contains_key(digest);
+            is_there.then(|| Reply::Answer(redirect().body(Bytes::new()).unwrap()))
+        });
+    }
+
     /// From now on, it is honest.
     pub fn recover(&self) {
         *self.shared.intercept.lock().unwrap() = None;

@@ -71,15 +71,24 @@ impl World {
         self.cluster.replica_with(identity, &[&flags[..], further].concat())
     }
 
+    /// Moves the module of a shipped policy to a storage with TLS, to which the registry redirects; returns
+    /// that and its authority.
+    fn redirect(&self, name: &str) -> (OciRegistry, Authority) {
+        let authority = Authority::new();
+        let certificate = Some(authority.server("localhost"));
+        let storage = OciRegistry::start(RegistrySettings { certificate, ..Default::default() });
+        storage.put_blob(&shipped(name));
+        self.registry.redirect_blobs(&storage);
+        (storage, authority)
+    }
+
     /// Pushes a shipped policy with files of golden cases; returns its reference.
     async fn push(&self, name: &str, cases: &[Extra]) -> (Reference, Remote) {
-        let shipped = std::env::var("BINDERY_POLICIES").unwrap();
-        let module = std::fs::read(format!("{shipped}/{name}.wasm")).unwrap();
         let reference: Reference = format!("oci://{}/team/{name}:1", self.registry.host()).parse().unwrap();
         let credentials = Credentials::File(self.path("config.json").into());
         let client = Registry::new(None, Some(credentials), Timeouts::default()).unwrap();
         let remote = client.repository(&reference, Access::Push).unwrap();
-        let artifact = Artifact { module, cases: cases.to_vec(), ..Artifact::default() };
+        let artifact = Artifact { module: shipped(name), cases: cases.to_vec(), ..Artifact::default() };
         let digest = push(&remote, &artifact, Some("1")).await.unwrap();
         (reference.with_digest(digest), remote)
     }
@@ -140,6 +149,12 @@ impl World {
         let is_told = |event: &Event| event.message.as_ref().is_some_and(|message| message.ends_with(told));
         self.cluster.until_event(|event| is_event(claim, "FailedBinding")(event) && is_told(event)).await;
     }
+}
+
+/// The module of a shipped policy.
+fn shipped(name: &str) -> Vec<u8> {
+    let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
+    std::fs::read(format!("{shipped}/{name}.wasm")).unwrap()
 }
 
 fn message<'a>(status: &'a Value, kind: &str) -> &'a str {
@@ -228,7 +243,8 @@ async fn a_module_is_fetched_with_what_its_object_names() {
 
     let (module, remote) = world.push("at-most-n-times", &[]).await;
     sign(&remote, &module, &world.key, Format::Bundle).await.unwrap();
-    let authority = Authority::new().pem();
+    let (_storage, authority) = world.redirect("at-most-n-times");
+    let (authority, other) = (authority.pem(), Authority::new().pem());
     for (pull, why) in [
         (json!({"secret": "unlisted"}), "spec.pull.secret: the Secret \"unlisted\" is not among those that"),
         (
@@ -239,6 +255,8 @@ async fn a_module_is_fetched_with_what_its_object_names() {
         (json!({"secret": "wrong"}), "refuses the credentials for team/at-most-n-times"),
         (json!({"secret": "elsewhere"}), "asks for credentials, and there are none"),
         (json!({"ca": "-----BEGIN CERTIFICATE-----"}), "spec.pull.ca: the certificate authorities"),
+        (json!({"secret": "team"}), " cannot be trusted by TLS: "),
+        (json!({"secret": "team", "ca": other}), " cannot be trusted by TLS: "),
         // The credentials of the settings are not sent to what an object trusts.
         (json!({"ca": authority}), "asks for credentials, and there are none"),
     ] {
@@ -272,8 +290,7 @@ async fn a_module_of_a_config_map_outlives_a_restart_of_all_replicas() {
         })
     };
     let mut replicas = start_all();
-    let shipped = std::env::var("BINDERY_POLICIES").unwrap();
-    let module = std::fs::read(format!("{shipped}/at-most-n-times.wasm")).unwrap();
+    let module = shipped("at-most-n-times");
     let config_maps = Api::<ConfigMap>::namespaced(cluster.client.clone(), "default");
     config_maps.create(&PostParams::default(), &modules("m.wasm", module)).await.unwrap();
     let spec = json!({"module": "configmap:default/modules/m.wasm", "settings": {"times": 2}});
