@@ -198,7 +198,7 @@ impl ConfiguredObjects {
             let Components { engine, policies, shadows } = self.components();
             let digests = (policies.digest().to_owned(), engine.digest().to_owned());
             let swap = async {
-                // Before the policies, which wake every object. A change of shadows wakes none.
+                // Before the policies, which wake claims. A change of shadows wakes nothing.
                 if changed.active {
                     binder.swap_engine(engine);
                     binder.swap_policies(policies).await;
