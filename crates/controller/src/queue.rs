@@ -72,8 +72,8 @@ struct State {
     /// Keys to be taken, in order. A key whose lock is taken meanwhile is passed over.
     ready: VecDeque<Key>,
     queued: HashSet<Key>,
-    /// Keys of the slow lane. There may be very many, so nothing else is stored for them: a key that is also
-    /// added to the fast lane may be decided twice.
+    /// Keys of the slow lane. There may be very many, so nothing else is stored for them while they wait: a
+    /// key that is also added to the fast lane may be decided twice.
     slow: VecDeque<Key>,
     /// Keys that were taken and deferred, in order. Each is in `queued` too.
     deferred: VecDeque<Key>,
@@ -115,10 +115,17 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Adds keys, each to a lane of its own.
+    /// Adds keys, each to a lane of its own, unless they wait in it already. In one call each key comes once.
     pub(crate) fn add_all_to(&self, keys: impl IntoIterator<Item = (Key, Lane)>) {
         let mut state = self.state.lock();
-        keys.into_iter().for_each(|(key, lane)| state.add_to(key, lane));
+        // Lists and swaps may come faster than their keys are decided.
+        let mut waiting: Option<HashSet<Key>> = None;
+        for (key, lane) in keys {
+            let is_waiting = || state.slow.iter().cloned().collect();
+            if lane == Lane::Fast || !waiting.get_or_insert_with(is_waiting).contains(&key) {
+                state.add_to(key, lane);
+            }
+        }
         drop(state);
         self.changed.notify_one();
     }

@@ -97,6 +97,16 @@ async fn what_a_list_brings_waits_behind_what_changes_and_is_not_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_key_of_a_list_that_still_waits_is_not_added_by_the_next_list() {
+    let queue = queue();
+    let list = || ["a", "b", "c"].map(|name| (key(name), Lane::Slow));
+    queue.add_all_to(list());
+    drop(next(&queue).await);
+    queue.add_all_to(list());
+    assert_eq!(queue.len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn failures_back_off_up_to_the_most_and_success_forgets_them() {
     let (queue, a) = (queue(), key("a"));
     queue.add(a.clone());
