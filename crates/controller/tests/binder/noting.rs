@@ -86,7 +86,7 @@ async fn a_reclaimer_that_is_not_loaded_keeps_what_it_had_noted() {
 /// The note in the cache is about the claim before: the volume was given to another one since, which is gone
 /// too.
 #[tokio::test]
-async fn a_volume_that_was_read_live_does_not_get_the_policy_that_the_cache_notes() {
+async fn a_volume_that_was_read_live_gets_no_policy_by_the_cached_note() {
     let double = Double::new();
     let cached = Volume { policy: ReclaimPolicy::Recycle, ..kept_for(60) };
     double.add_volume(&cached);
