@@ -237,8 +237,8 @@ impl Intake {
         // In an order that is the same in every run.
         volumes.sort_unstable();
         claims.sort_unstable();
-        self.queue_in_lanes(volumes.into_iter().map(Key::Volume).filter(&holds));
-        self.queue_in_lanes(claims.into_iter().map(Key::Claim).filter(&holds));
+        let volumes = volumes.into_iter().map(Key::Volume);
+        self.queue_in_lanes(volumes.chain(claims.into_iter().map(Key::Claim)).filter(holds));
     }
 
     /// Decisions have ended. Changes wake no key until all objects are decided anew.
@@ -259,10 +259,13 @@ impl Intake {
     }
 
     fn queue_in_lanes(&self, keys: impl Iterator<Item = Key>) {
-        let keys = keys.map(|key| {
-            let lane = self.lane(&key);
-            (key, lane)
-        });
+        // Before the queue is locked: each key may need a look at the store and the policies.
+        let keys: Vec<_> = keys
+            .map(|key| {
+                let lane = self.lane(&key);
+                (key, lane)
+            })
+            .collect();
         self.inner.queue.add_all_to(keys);
     }
 

@@ -121,8 +121,8 @@ impl Queue {
         // Lists and swaps may come faster than their keys are decided.
         let mut waiting: Option<HashSet<Key>> = None;
         for (key, lane) in keys {
-            let is_waiting = || state.slow.iter().cloned().collect();
-            if lane == Lane::Fast || !waiting.get_or_insert_with(is_waiting).contains(&key) {
+            let slow = || state.slow.iter().cloned().collect();
+            if lane == Lane::Fast || !waiting.get_or_insert_with(slow).contains(&key) {
                 state.add_to(key, lane);
             }
         }

@@ -22,6 +22,12 @@ fn start(cluster: &Cluster, identity: &str) -> Replica {
     cluster.replica_with(identity, &["--policy-objects=true", "--policies", &shipped])
 }
 
+/// The module of a shipped policy.
+pub(crate) fn shipped(name: &str) -> Vec<u8> {
+    let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
+    std::fs::read(format!("{shipped}/{name}.wasm")).unwrap()
+}
+
 /// A cluster with the kinds, and a replica that leads.
 pub(crate) async fn cluster_with_kinds() -> (Cluster, PolicyApi, Replica) {
     let cluster = Cluster::start(Manager::WithoutBinder).await;
@@ -161,9 +167,7 @@ async fn modules_come_from_config_maps_and_an_engine_is_swapped_in_and_out() {
     cluster.create_claim("c", "1Gi").await;
     cluster.until_event(is_event("c", "PolicyFailed")).await;
 
-    let shipped = std::env::var("BINDERY_POLICIES").unwrap();
-    let bytes = std::fs::read(format!("{shipped}/at-most-n-times.wasm")).unwrap();
-    let modules = modules("size.wasm", bytes);
+    let modules = modules("size.wasm", shipped("at-most-n-times"));
     let config_maps = Api::<ConfigMap>::namespaced(cluster.client.clone(), "default");
     config_maps.create(&PostParams::default(), &modules).await.unwrap();
     policies.until_ready("MatchPolicy", "size", "Loaded").await;
@@ -197,11 +201,9 @@ async fn modules_come_from_config_maps_and_an_engine_is_swapped_in_and_out() {
 #[tokio::test]
 async fn a_replaced_config_map_takes_effect_and_a_taken_name_holds() {
     let (cluster, policies, mut replica) = cluster_with_kinds().await;
-    let shipped = std::env::var("BINDERY_POLICIES").unwrap();
-    let bytes = |name: &str| std::fs::read(format!("{shipped}/{name}.wasm")).unwrap();
     let modules = |bytes| modules("m.wasm", bytes);
     let config_maps = Api::<ConfigMap>::namespaced(cluster.client.clone(), "default");
-    config_maps.create(&PostParams::default(), &modules(bytes("prefer"))).await.unwrap();
+    config_maps.create(&PostParams::default(), &modules(shipped("prefer"))).await.unwrap();
     let spec = json!({"module": "configmap:default/modules/m.wasm"});
     policies.apply("MatchPolicy", "size", spec).await;
     // The settings are not those of this module.
@@ -209,7 +211,7 @@ async fn a_replaced_config_map_takes_effect_and_a_taken_name_holds() {
     let replace = async |bytes: Vec<u8>| {
         config_maps.replace("modules", &PostParams::default(), &modules(bytes)).await.unwrap();
     };
-    replace(bytes("at-most-n-times")).await;
+    replace(shipped("at-most-n-times")).await;
     let spec = json!({"module": "configmap:default/modules/m.wasm", "settings": {"times": 2}});
     policies.apply("MatchPolicy", "size", spec).await;
     let good = policies.until_ready("MatchPolicy", "size", "Loaded").await;

@@ -15,7 +15,7 @@ use rcgen::KeyPair;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::policy_objects::{modules, until_rejected};
+use super::policy_objects::{modules, shipped, until_rejected};
 
 const CREDENTIALS: (&str, &str) = ("ann", "secret");
 
@@ -149,12 +149,6 @@ impl World {
         let is_told = |event: &Event| event.message.as_ref().is_some_and(|message| message.ends_with(told));
         self.cluster.until_event(|event| is_event(claim, "FailedBinding")(event) && is_told(event)).await;
     }
-}
-
-/// The module of a shipped policy.
-fn shipped(name: &str) -> Vec<u8> {
-    let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
-    std::fs::read(format!("{shipped}/{name}.wasm")).unwrap()
 }
 
 fn message<'a>(status: &'a Value, kind: &str) -> &'a str {
