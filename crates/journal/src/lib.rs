@@ -19,6 +19,7 @@ mod digest;
 mod files;
 mod folder;
 mod follow;
+mod queue;
 mod reader;
 mod record;
 mod redact;

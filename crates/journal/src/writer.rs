@@ -1,31 +1,24 @@
 //! Writes a journal from a thread of its own, so that neither a slow disk nor a full one delays a decision.
 //!
-//! Records wait in a queue of limited size. While the disk fails, the block that could not be written is kept
-//! and tried again, and the queue fills up; records that do not fit are lost, counted, and told of by a
-//! [`Gap`] once there is room. What waits is in memory only: a process that is killed loses what it recorded
-//! within the last [`BLOCK_AGE`].
+//! Records wait in a [`Queue`] of limited size until a block of them is due, within a second. While the disk
+//! fails, the block that could not be written is kept and tried again, and the queue fills up; records that
+//! do not fit are lost, counted, and told of by a [`Gap`] once there is room. What waits is in memory only: a
+//! process that is killed loses it.
 
 use std::io;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
-use crate::block::BLOCK_BYTES;
 use crate::folder::now_ms;
+use crate::queue::Queue;
 use crate::{Entry, Gap, What};
 
-/// Most bytes of records that wait: protects the memory of the process from a disk that does not answer. It
-/// is two seconds of 20,000 decisions a second.
-const QUEUE_MAX: u64 = 64 << 20;
-/// What a waiting record takes beside its bytes.
-const RECORD_OVERHEAD: u64 = 64;
-/// A block is written when its first record is this old.
-const BLOCK_AGE: Duration = Duration::from_millis(800);
 /// Written blocks are forced to the disk when the first of them is this old: so much may be lost with the
 /// machine. More often would delay others that share the disk.
 const SYNC_AGE: Duration = Duration::from_secs(5);
@@ -101,10 +94,7 @@ pub struct JournalWriter {
 pub struct Appender(Arc<Shared>);
 
 struct Shared {
-    /// `None` once the journal is being ended.
-    queue: RwLock<Option<Sender<Vec<u8>>>>,
-    /// Bytes of the records in the queue.
-    queued: AtomicU64,
+    queue: Queue,
     made: AtomicU64,
     written: AtomicU64,
     lost: AtomicU64,
@@ -123,7 +113,6 @@ struct Shared {
 struct Block {
     plain: Vec<u8>,
     records: u64,
-    since: Option<Instant>,
 }
 
 /// The thread that writes.
@@ -143,13 +132,12 @@ impl JournalWriter {
     ///
     /// The thread cannot be started.
     pub fn start(sink: impl Sink + 'static) -> io::Result<Self> {
-        let (sender, records) = mpsc::channel();
         let (end, ended) = mpsc::channel();
-        let shared = Arc::new(Shared::new(sender));
+        let shared = Arc::new(Shared::new());
         let (block, unsynced, failure_logged) = (Block::default(), None, None);
         let worker = Worker { sink, shared: Arc::clone(&shared), block, unsynced, failure_logged };
         let thread = std::thread::Builder::new().name("journal".to_owned()).spawn(move || {
-            worker.run(&records);
+            worker.run();
             // Nobody waits for it any more if the time was over.
             _ = end.send(());
         })?;
@@ -164,7 +152,7 @@ impl JournalWriter {
     /// Takes no more records, and waits until all are written, but no longer than `patience`. Returns the
     /// counts; records that still wait are lost with the process.
     pub fn finish(mut self, patience: Duration) -> Counts {
-        *self.shared.queue.write() = None;
+        self.shared.queue.end();
         if let Some(thread) = self.thread.take() {
             // It may pause after a failed write.
             thread.thread().unpark();
@@ -189,10 +177,9 @@ impl Appender {
 }
 
 impl Shared {
-    fn new(sender: Sender<Vec<u8>>) -> Self {
+    fn new() -> Self {
         Self {
-            queue: RwLock::new(Some(sender)),
-            queued: AtomicU64::new(0),
+            queue: Queue::default(),
             made: AtomicU64::new(0),
             written: AtomicU64::new(0),
             lost: AtomicU64::new(0),
@@ -207,9 +194,6 @@ impl Shared {
 
     fn append(&self, entry: &Entry) {
         self.made.fetch_add(1, Ordering::Relaxed);
-        if self.queued.load(Ordering::Relaxed) >= QUEUE_MAX {
-            return self.lose(1, entry.at_ms);
-        }
         let bytes = match entry.encode() {
             Ok(bytes) => bytes,
             Err(error) => {
@@ -217,13 +201,7 @@ impl Shared {
                 return self.lose(1, entry.at_ms);
             }
         };
-        let queue = self.queue.read();
-        let size = bytes.len() as u64 + RECORD_OVERHEAD;
-        self.queued.fetch_add(size, Ordering::Relaxed);
-        let is_sent = queue.as_ref().is_some_and(|queue| queue.send(bytes).is_ok());
-        drop(queue);
-        if !is_sent {
-            self.queued.fetch_sub(size, Ordering::Relaxed);
+        if !self.queue.push(bytes) {
             self.lose(1, entry.at_ms);
         }
     }
@@ -256,44 +234,22 @@ impl Shared {
             failing: self.failing.load(Ordering::Relaxed),
         }
     }
-
-    fn is_ending(&self) -> bool {
-        self.queue.read().is_none()
-    }
 }
 
 impl<S: Sink> Worker<S> {
-    fn run(mut self, records: &Receiver<Vec<u8>>) {
-        loop {
-            let taken = match self.wait() {
-                Some(wait) => records.recv_timeout(wait),
-                None => records.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            };
-            let has_ended = taken == Err(RecvTimeoutError::Disconnected);
-            if let Ok(record) = taken {
-                self.shared.queued.fetch_sub(record.len() as u64 + RECORD_OVERHEAD, Ordering::Relaxed);
-                self.block.add(&record);
-            }
-            if has_ended || self.block.is_due() {
-                self.flush();
-            }
+    fn run(mut self) {
+        let mut may_more_come = true;
+        while may_more_come {
+            let sync = self.unsynced.map(|since| since + SYNC_AGE);
+            may_more_come = self.shared.queue.take_block(sync, |record| self.block.add(record));
+            self.flush();
             if self.unsynced.is_some_and(|since| since.elapsed() >= SYNC_AGE) {
                 self.sync();
-            }
-            if has_ended {
-                break;
             }
         }
         if let Err(error) = self.sink.end() {
             tracing::warn!(%error, "the journal has no end record");
         }
-    }
-
-    /// How long to wait for the next record; `None`: for as long as there is none.
-    fn wait(&self) -> Option<Duration> {
-        let block = self.block.since.map(|since| BLOCK_AGE.saturating_sub(since.elapsed()));
-        let sync = self.unsynced.map(|since| SYNC_AGE.saturating_sub(since.elapsed()));
-        [block, sync].into_iter().flatten().min()
     }
 
     /// Writes the block, and tries until it is written. At the end of the journal it tries once.
@@ -321,7 +277,7 @@ impl<S: Sink> Worker<S> {
                     if is_due(&mut self.failure_logged) {
                         tracing::error!(%error, "the journal cannot be written; it is tried every second");
                     }
-                    if self.shared.is_ending() {
+                    if self.shared.queue.has_ended() {
                         let Block { records, .. } = mem::take(&mut self.block);
                         self.shared.lose(records, now_ms());
                     } else {
@@ -343,10 +299,11 @@ impl<S: Sink> Worker<S> {
 }
 
 impl Block {
-    fn add(&mut self, record: &[u8]) {
+    /// Adds a record; returns the bytes so far.
+    fn add(&mut self, record: &[u8]) -> usize {
         self.plain.extend_from_slice(record);
         self.records += 1;
-        self.since.get_or_insert_with(Instant::now);
+        self.plain.len()
     }
 
     /// Says before the next records that some are missing. A gap is no record that was made.
@@ -355,10 +312,6 @@ impl Block {
         if let Ok(bytes) = entry.encode() {
             self.plain.splice(0..0, bytes);
         }
-    }
-
-    fn is_due(&self) -> bool {
-        self.plain.len() >= BLOCK_BYTES || self.since.is_some_and(|since| since.elapsed() >= BLOCK_AGE)
     }
 }
 
