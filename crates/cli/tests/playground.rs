@@ -26,6 +26,9 @@ fn the_example_static_binding_works_as_told() {
     let playground = Playground::start(&[]);
     let mut commands = Commands::of("static-binding");
     let mut watch = playground.spawn(&["get", "pvc", "--watch", "--no-headers"]);
+    // A claim that is decided before all volumes are Available may take a larger one.
+    playground.kubectl(&["apply", "-f", example("static-binding").join("1-volumes.yaml").to_str().unwrap()]);
+    ["pv/small", "pv/medium", "pv/large"].iter().for_each(|volume| playground.wait_for(volume, "Available"));
     playground.run_next(&mut commands);
     let mut awaited = BTreeSet::from([["archive", "Pending"], ["notes", "Bound"], ["reports", "Bound"]]);
     lines_until(&mut watch, |line| {

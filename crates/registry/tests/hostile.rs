@@ -35,7 +35,7 @@ async fn registry(rule: Rule) -> OciRegistry {
     registry
 }
 
-/// A client that is soon tired of waiting.
+/// A client that waits too short for a busy machine, so it only serves tests in which no answer comes.
 fn impatient(registry: &OciRegistry) -> Remote {
     let timeouts = Timeouts {
         answer: Duration::from_millis(100),
@@ -46,9 +46,9 @@ fn impatient(registry: &OciRegistry) -> Remote {
     client.repository(&reference(registry), Access::Pull).unwrap()
 }
 
-async fn error(registry: &OciRegistry) -> RegistryError {
+async fn error(remote: &Remote) -> RegistryError {
     let tag = Name::Tag("1.0.0".to_owned());
-    pull(&impatient(registry), &tag).await.expect_err("a hostile registry must not be believed")
+    pull(remote, &tag).await.expect_err("a hostile registry must not be believed")
 }
 
 #[tokio::test]
@@ -62,7 +62,7 @@ async fn a_registry_that_does_not_answer_is_unavailable() {
         |_, path, _| path.contains("/referrers/").then_some(Reply::Hang),
     ];
     for (number, rule) in rules.into_iter().enumerate() {
-        let error = error(&registry(rule).await).await;
+        let error = error(&impatient(&registry(rule).await)).await;
         assert!(matches!(error, RegistryError::Unavailable(_)), "rule {number}: {error:?}");
     }
 }
@@ -86,7 +86,7 @@ async fn what_breaks_a_rule_or_a_limit_is_refused_with_a_sentence() {
         (|_, path, _| path.contains("/blobs/").then(|| answer(200, &[], "8 bytes!"))?, "it was changed"),
     ];
     for (rule, why) in rules {
-        let error = error(&registry(rule).await).await;
+        let error = error(&repository(&registry(rule).await, Access::Pull)).await;
         assert!(matches!(&error, RegistryError::Invalid(text) if text.contains(why)), "{why}: {error:?}");
     }
 }
@@ -163,7 +163,7 @@ async fn no_redirect_leads_around_in_circles_or_to_addresses_inside() {
         registry.intercept(move |_, path, _| {
             path.contains("/blobs/").then(|| answer(302, &[("location", target)], ""))?
         });
-        let error = error(&registry).await.to_string();
+        let error = error(&repository(&registry, Access::Pull)).await.to_string();
         assert!(error.contains(why), "{target}: {error}");
     }
 }
@@ -178,7 +178,7 @@ async fn a_challenge_sends_credentials_to_no_plain_or_inner_server() {
         let registry = OciRegistry::start(RegistrySettings::default());
         let challenge = format!("Bearer realm=\"{realm}\",service=\"x\"");
         registry.intercept(move |_, _, _| answer(401, &[("www-authenticate", &challenge)], ""));
-        let error = error(&registry).await.to_string();
+        let error = error(&repository(&registry, Access::Pull)).await.to_string();
         assert!(error.contains(why), "{realm}: {error}");
     }
 }
@@ -215,7 +215,8 @@ async fn pages_of_referrers_end() {
     })
     .await;
     let before = registry.requests().len();
-    let (_, artifact) = pull(&impatient(&registry), &Name::Tag("1.0.0".to_owned())).await.unwrap();
+    let (_, artifact) =
+        pull(&repository(&registry, Access::Pull), &Name::Tag("1.0.0".to_owned())).await.unwrap();
     assert!(artifact.cases.is_empty());
     let pages =
         registry.requests().iter().skip(before).filter(|(_, path, _)| path.contains("/referrers/")).count();

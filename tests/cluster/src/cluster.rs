@@ -246,10 +246,11 @@ impl Cluster {
     /// Waits for an event that satisfies a condition.
     pub async fn until_event(&self, holds: impl Fn(&Event) -> bool) -> Event {
         let events = watcher(Api::<Event>::all(self.client.clone()), watcher::Config::default());
-        let (mut events, mut others) = (pin!(events.applied_objects()), Vec::new());
+        let (mut events, mut others) = (pin!(events.default_backoff().applied_objects()), Vec::new());
         let seen = async {
             loop {
-                let event = events.next().await.unwrap().unwrap();
+                // An error means that the watch was interrupted.
+                let Ok(event) = events.next().await.unwrap() else { continue };
                 if holds(&event) {
                     return event;
                 }

@@ -283,11 +283,19 @@ impl ControlPlane {
 
     /// Waits until the API server is ready.
     async fn until_ready(&mut self) -> Result<()> {
-        let mut ticks = tokio::time::interval(READY_EVERY);
+        let (mut ticks, mut has_ended) = (tokio::time::interval(READY_EVERY), false);
         for _ in 0..READY_TRIES {
             ticks.tick().await;
             self.etcd.check()?;
-            self.api_server.check()?;
+            if let Err(ended) = self.api_server.check() {
+                // Its hooks have 30 s on a busy machine too; it ends itself if one takes longer.
+                if has_ended {
+                    return Err(ended);
+                }
+                eprintln!("kube-apiserver is started again: {ended:#}");
+                self.api_server = start_api_server(&self.programs, self.folder.path(), &self.arguments)?;
+                has_ended = true;
+            }
             if self.is_ready().await {
                 return Ok(());
             }

@@ -38,4 +38,4 @@ pub use replica::{Replica, assert_replays, refused};
 pub use requests::{kubeconfig, request};
 pub use server::Server;
 pub use stock::{BY_HAND, FREE_SIZE, STOCK, Stock, free_name, pair_name};
-pub use waiting::{Object, PATIENCE, in_time, poll, until};
+pub use waiting::{LATE_BODY, Object, PATIENCE, in_time, poll, until};

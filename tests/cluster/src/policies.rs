@@ -6,12 +6,11 @@ use std::path::Path;
 use std::time::Instant;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
-use kube::runtime::conditions::is_crd_established;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::{Cluster, poll};
+use crate::{Cluster, LATE_BODY, poll};
 
 /// The kinds with their plurals.
 const KINDS: [(&str, &str); 3] =
@@ -47,13 +46,15 @@ impl PolicyApi {
         for (_, plural) in KINDS {
             let text = std::fs::read_to_string(chart.join(plural).with_extension("json")).unwrap();
             let definition = serde_json::from_str(&text).unwrap();
-            let created = api.create(&PostParams::default(), &definition).await.unwrap();
-            let name = created.metadata.name.unwrap();
-            kube::runtime::wait::await_condition(api.clone(), &name, is_crd_established()).await.unwrap();
+            api.create(&PostParams::default(), &definition).await.unwrap();
+        }
+        for (kind, _) in KINDS {
+            let served = poll(async || self.of(kind).list(&ListParams::default()).await.ok());
+            served.await.expect("the kinds are served");
         }
     }
 
-    /// Applies an object.
+    /// Applies an object. It tries again if [`LATE_BODY`].
     pub async fn apply(&self, kind: &str, name: &str, spec: Value) {
         let object = json!({
             "apiVersion": "policy.bindery.dev/v1alpha1",
@@ -62,7 +63,11 @@ impl PolicyApi {
             "spec": spec,
         });
         let apply = PatchParams::apply("test").force();
-        self.of(kind).patch(name, &apply, &Patch::Apply(&object)).await.unwrap();
+        let applied = poll(async || match self.of(kind).patch(name, &apply, &Patch::Apply(&object)).await {
+            Err(error) if error.to_string().contains(LATE_BODY) => None,
+            applied => Some(applied.unwrap()),
+        });
+        applied.await.expect("the body comes in time");
     }
 
     /// Waits until the condition `Ready` of the newest generation has a reason, and returns the status.

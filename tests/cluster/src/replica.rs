@@ -140,7 +140,11 @@ impl Replica {
 
     /// Waits until a metric satisfies a condition; returns its value.
     pub async fn until_metric(&mut self, name: &str, holds: impl Fn(u64) -> bool) -> u64 {
-        self.until(name, async |replica| Some(replica.metric(name).await).filter(|value| holds(*value))).await
+        let value = async |replica: &Self| {
+            let metrics = replica.try_get("/metrics").await?;
+            sample(&metrics, name).filter(|value| holds(*value))
+        };
+        self.until(name, value).await
     }
 
     /// Waits for a line of the log with this text; returns the first.
@@ -197,8 +201,7 @@ impl Replica {
     /// The value of a metric.
     pub async fn metric(&self, name: &str) -> u64 {
         let metrics = self.get("/metrics").await;
-        let sample = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        sample.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name} in {metrics}"))
+        sample(&metrics, name).unwrap_or_else(|| panic!("no {name} in {metrics}"))
     }
 
     /// Its log so far.
@@ -241,6 +244,11 @@ impl Drop for Replica {
 }
 
 /// A new folder of compiled components in a folder, with a copy of what replays have compiled.
+/// The value of a metric; `None` if these have none of that name.
+fn sample(metrics: &str, name: &str) -> Option<u64> {
+    metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?.parse().ok()
+}
+
 fn cache(folder: &Path) -> PathBuf {
     let cache = folder.join("cache");
     DirBuilder::new().mode(0o700).create(&cache).unwrap();

@@ -12,6 +12,10 @@ use serde::de::DeserializeOwned;
 /// The longest wait for anything to happen; a slow machine takes seconds.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
+/// Part of the error of a request whose review came to the webhook with its body late, because the API server
+/// had paused in between: the webhook does not wait for it, and has reviewed nothing.
+pub const LATE_BODY: &str = "the status code 408";
+
 /// An object that [`until`] can wait for.
 pub trait Object:
     Clone + Debug + DeserializeOwned + Send + kube::Resource<DynamicType: Default> + 'static
@@ -49,8 +53,10 @@ async fn until_condition<K: Object>(
     name: &str,
     holds: impl Fn(Option<&K>) -> bool,
 ) -> Option<K> {
-    match tokio::time::timeout(PATIENCE, await_condition(api.clone(), name, holds)).await {
-        Ok(object) => object.unwrap(),
-        Err(_) => panic!("{name} stays {:?}", api.get_opt(name).await),
+    // An error means that the watch was interrupted.
+    let object = poll(async || await_condition(api.clone(), name, &holds).await.ok());
+    match tokio::time::timeout(PATIENCE, object).await {
+        Ok(Some(object)) => object,
+        Ok(None) | Err(_) => panic!("{name} stays {:?}", api.get_opt(name).await),
     }
 }

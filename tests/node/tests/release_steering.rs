@@ -124,8 +124,9 @@ fn is_steered(claim: &PersistentVolumeClaim) -> bool {
 
 /// Upstream would take the smaller volume, and does so for a claim that is not steered.
 async fn a_claim_gets_the_volume_that_its_policy_prefers(release: &Release) {
-    release.create_local("small", "1Gi", "silver").await;
+    // Bindery knows the second one no earlier than the first.
     release.create_local("large", "5Gi", "gold").await;
+    release.create_local("small", "1Gi", "silver").await;
     release.create_claim("db", &PostParams::default()).await;
     let claim = release.until_bound_to("db", "large").await;
     assert!(claim.annotations()[CHOICE].starts_with("large "), "{claim:?}");
@@ -139,7 +140,7 @@ async fn a_claim_gets_the_volume_that_its_policy_prefers(release: &Release) {
 async fn a_pod_gets_the_volume_that_its_policy_prefers(release: &Release) {
     let objects = &release.installation.objects;
     objects.create_class(WAITING, "kubernetes.io/no-provisioner", "WaitForFirstConsumer").await;
-    for (name, size, tier) in [("late-small", "1Gi", "silver"), ("late-large", "5Gi", "gold")] {
+    for (name, size, tier) in [("late-large", "5Gi", "gold"), ("late-small", "1Gi", "silver")] {
         let path = release.installation.folder.path().join(name);
         std::fs::create_dir(&path).unwrap();
         let on_node = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [NAME]});

@@ -65,7 +65,8 @@ pub(crate) struct TestServer {
 
 impl TestServer {
     pub(crate) async fn start() -> Self {
-        Self::start_with(Limits::default(), None).await
+        // A busy machine may pause for longer than the default.
+        Self::start_with(Limits { handshake_max: PATIENCE, ..Limits::default() }, None).await
     }
 
     pub(crate) async fn start_with(limits: Limits, clients: Option<Clients>) -> Self {

@@ -139,7 +139,9 @@ impl PolicyPairs {
     }
 
     fn replica(&self, identity: &str) -> Replica {
-        Replica::behind(&self.proxy, identity, &[&provisioning_in(self.folder.path())])
+        // A new term would list what the held watches must not tell.
+        let arguments = [&*provisioning_in(self.folder.path()), "--lease-duration=15"];
+        Replica::behind(&self.proxy, identity, &arguments)
     }
 
     async fn bind_one_of_each_policy(&mut self) {

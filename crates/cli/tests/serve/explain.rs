@@ -80,7 +80,7 @@ async fn kubectl_explains_claims_and_volumes_by_reads_alone() {
         assert!(explained.contains(part), "{explained}\nlacks {part}");
     }
 
-    cluster.create_available_volume("right", "2Gi").await;
+    cluster.create_volume("right", "2Gi").await;
     cluster.until_claim("c", is_bound_to("right")).await;
     assert_eq!(user.is_offered(&["explain", "pv", "r"]), "right\n:4\n");
     assert_eq!(user.is_offered(&["-n", "default", "explain", "pvc/"]), "pvc/c\n:4\n");

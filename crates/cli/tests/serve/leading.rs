@@ -171,7 +171,9 @@ async fn a_replica_that_lacks_a_right_leaves_the_lease_to_another() {
     let (cluster, proxy) = cluster_and_proxy().await;
     let user = User::new(&cluster, &proxy.kubeconfig()).await;
     user.lacks(Some(("persistentvolumes", "watch"))).await;
-    let mut weak = Replica::start(&user.kubeconfig, "weak", &[], &[]);
+    // A replica that stands still for a moment keeps the Lease.
+    let lease = ["--lease-duration=15"];
+    let mut weak = Replica::start(&user.kubeconfig, "weak", &lease, &[]);
     until_lacking(&mut weak, "watch persistentvolumes").await;
     assert!(leases(&cluster).get_opt("bindery").await.unwrap().is_none(), "it has touched the Lease");
 
@@ -179,7 +181,7 @@ async fn a_replica_that_lacks_a_right_leaves_the_lease_to_another() {
         user.lacks(None).await;
         weak.until_leading().await;
         weak.until_ready().await;
-        let mut healthy = cluster.replica("healthy");
+        let mut healthy = cluster.replica_with("healthy", &lease);
         healthy.until_ready().await;
 
         user.lacks(Some((resource, verb))).await;
@@ -258,8 +260,8 @@ async fn a_leader_whose_list_stays_incomplete_hands_over() {
 #[tokio::test]
 async fn a_leader_that_steps_down_ends_its_writes_before_the_next_one_leads() {
     let (cluster, proxy) = cluster_and_proxy().await;
-    // The takeover comes three seconds after the step down.
-    let (leader, mut next) = leader_and_next(&cluster, &proxy, &["--lease-duration=8"]).await;
+    // The takeover comes six seconds after the last write has ended.
+    let (leader, mut next) = leader_and_next(&cluster, &proxy, &["--lease-duration=30"]).await;
     // Writes stay unanswered, and so do the renewals after the first write.
     let has_written = AtomicBool::new(false);
     proxy.set_faults(move |request: &Request| {

@@ -76,7 +76,7 @@ async fn a_policy_in_shadow_shows_what_it_changes_once_enforced() {
     assert!(preview.starts_with("pvc default/d: pending (policy size rejects wide: "), "{preview}");
     assert!(preview.ends_with("; would change to: bound to wide\n"), "{preview}");
 
-    cluster.create_available_volume("fits", "2Gi").await;
+    cluster.create_volume("fits", "2Gi").await;
     cluster.until_claim("d", is_bound_to("fits")).await;
     replica.terminate().await;
 }

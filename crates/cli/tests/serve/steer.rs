@@ -58,11 +58,12 @@ pub(crate) fn is_forgotten(volume: &PersistentVolume) -> bool {
 #[tokio::test]
 async fn a_steered_claim_gets_the_volume_that_its_policy_prefers_from_upstream() {
     let cluster = Cluster::start(Manager::Whole).await;
-    let (mut replica, _documents) = steering_replica(&cluster, &[prefers_gold()]);
     cluster.create_available_volume("small", "1Gi").await;
     cluster.create_available_volume("large", "5Gi").await;
     let label = Patch::Merge(json!({"metadata": {"labels": {"bindery.dev/tier": "gold"}}}));
     cluster.volumes.patch("large", &PatchParams::default(), &label).await.unwrap();
+    // Its first lists have the label.
+    let (mut replica, _documents) = steering_replica(&cluster, &[prefers_gold()]);
     replica.until_leading().await;
 
     create_steered(&cluster, "c", json!({})).await;

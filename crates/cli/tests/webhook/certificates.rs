@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::webhooks::{ON_LOOPBACK, WebhookReplica, Webhooks, call};
 
-const SETTINGS: [&str; 2] = [ON_LOOPBACK, "--certificate-lifetime=30s"];
+const SETTINGS: [&str; 2] = [ON_LOOPBACK, "--certificate-lifetime=60s"];
 
 const CHANGES: &str = "bindery_certificate_changes_total";
 
@@ -39,9 +39,9 @@ async fn replicas_share_certificates_and_renew_them_without_failed_requests() {
     for webhook in &mut replicas {
         webhook.replica.until_listed().await;
     }
+    webhooks.until_called(&replicas.each_ref()).await;
     // On a slow machine there are changes already.
     let begun = changes(&replicas).await;
-    webhooks.until_called(&replicas.each_ref()).await;
 
     // The API server calls each replica, and so do clients on new connections, with the authorities that the
     // API server trusts at that moment.

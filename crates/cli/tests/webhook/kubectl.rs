@@ -1,6 +1,6 @@
 //! Reviews as users of kubectl see them, with the engine that ships.
 
-use bindery_cluster::{is_bound_to, is_event, is_in_phase};
+use bindery_cluster::{LATE_BODY, is_bound_to, is_event, is_in_phase};
 use bindery_kit::json;
 use serde_json::{Value, json};
 
@@ -10,10 +10,15 @@ use super::webhooks::{ON_LOOPBACK, WebhookReplica, Webhooks, configuration};
 type Ended = (bool, String);
 
 impl Webhooks {
-    /// Runs kubectl with an object on its standard input.
+    /// Runs kubectl with an object on its standard input. It tries again if [`LATE_BODY`].
     fn kubectl(&self, arguments: &[&str], object: &Value) -> Ended {
-        let output = self.cluster.kubectl(arguments, &object.to_string());
-        (output.status.success(), String::from_utf8(output.stderr).unwrap().trim_end().to_owned())
+        loop {
+            let output = self.cluster.kubectl(arguments, &object.to_string());
+            let said = String::from_utf8(output.stderr).unwrap();
+            if !said.contains(LATE_BODY) {
+                return (output.status.success(), said.trim_end().to_owned());
+            }
+        }
     }
 
     pub(crate) fn create(&self, object: &Value, further: &[&str]) -> Ended {

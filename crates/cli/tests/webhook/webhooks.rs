@@ -1,6 +1,6 @@
 //! A cluster whose API server calls the webhooks of replicas on loopback.
 
-use bindery_cluster::{Cluster, Manager, Replica, free_port, kubeconfig, poll};
+use bindery_cluster::{Cluster, LATE_BODY, Manager, Replica, free_port, kubeconfig, poll};
 use futures::future::join_all;
 use http::Request;
 use k8s_openapi::ByteString;
@@ -95,10 +95,16 @@ impl Webhooks {
         trusted.await.expect("the configuration trusts the authorities in the Secret")
     }
 
-    /// Tries to create a claim in a dry run, which all webhooks review.
+    /// Tries to create a claim in a dry run, which all webhooks review. It tries again if [`LATE_BODY`].
     pub(crate) async fn try_claim(&self, spec: Value) -> kube::Result<()> {
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-        self.cluster.try_claim(json!({"generateName": "c-"}), spec, &dry_run).await.map(drop)
+        let metadata = json!({"generateName": "c-"});
+        let tried =
+            poll(async || match self.cluster.try_claim(metadata.clone(), spec.clone(), &dry_run).await {
+                Err(error) if error.to_string().contains(LATE_BODY) => None,
+                tried => Some(tried.map(drop)),
+            });
+        tried.await.expect("the body comes in time")
     }
 
     /// Waits until a webhook denies a claim; returns the denial. A webhook that cannot be called, because the

@@ -17,7 +17,7 @@ const LISTS: [&str; 3] = [
 const POLICY: &str = "/apis/policy.bindery.dev/v1alpha1/matchpolicies/databases-in-their-zone";
 
 /// Waits until the kinds are served, and kubectl can discover them.
-async fn until_served(api: &Cluster) {
+pub(crate) async fn until_served(api: &Cluster) {
     for list in LISTS {
         until(&format!("{list} is served"), async || {
             api.get(list).await?;

@@ -211,6 +211,8 @@ async fn a_release_in_mode_steer_uses_every_right_and_needs_no_other() {
     api.patch(&format!("{VOLUME}/status"), &available).await.unwrap();
     replica.until(&api, VOLUME, |volume| volume["spec"]["claimRef"]["name"] == "c").await;
     until_told_twice(&mut replica, &api).await;
+    // After its last touch no write for the claim is on its way when it is gone.
+    replica.replica.until_metric("bindery_steer_touches_total", |touches| touches >= 4).await;
     // A reservation that nothing needs is removed.
     api.delete(CLAIM).await.unwrap();
     api.patch(CLAIM, &json!({"metadata": {"finalizers": null}})).await.unwrap();

@@ -8,6 +8,7 @@ use bindery_chart::{Operator, RELEASE, chart, run, yaml};
 use serde_json::json;
 
 use crate::api_server::start;
+use crate::kinds::until_served;
 
 /// Makes a copy of the chart without its quota.
 fn copy_without_quota(folder: &Path) {
@@ -62,6 +63,7 @@ async fn policies_outlive_a_rollback_to_a_release_without_their_kinds() {
         operator.kubectl(&["wait", "--for=condition=Established", kind], "").unwrap();
     };
     upgrade();
+    until_served(&api).await;
     let policy = json!({
         "apiVersion": "policy.bindery.dev/v1alpha1",
         "kind": "MatchPolicy",
