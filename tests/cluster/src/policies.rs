@@ -10,7 +10,7 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch,
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::{Cluster, LATE_BODY, poll};
+use crate::{Cluster, LATE_BODY, in_time, poll};
 
 /// The kinds with their plurals.
 const KINDS: [(&str, &str); 3] =
@@ -63,11 +63,16 @@ impl PolicyApi {
             "spec": spec,
         });
         let apply = PatchParams::apply("test").force();
-        let applied = poll(async || match self.of(kind).patch(name, &apply, &Patch::Apply(&object)).await {
-            Err(error) if error.to_string().contains(LATE_BODY) => None,
-            applied => Some(applied.unwrap()),
-        });
-        applied.await.expect("the body comes in time");
+        let patch = Patch::Apply(&object);
+        let applied = async {
+            loop {
+                match self.of(kind).patch(name, &apply, &patch).await {
+                    Err(error) if error.to_string().contains(LATE_BODY) => {}
+                    applied => return drop(applied.unwrap()),
+                }
+            }
+        };
+        in_time("the body comes in time", applied).await;
     }
 
     /// Waits until the condition `Ready` of the newest generation has a reason, and returns the status.

@@ -74,7 +74,7 @@ fn syncs(received: &Received, object: &str, uid: &str) -> Vec<Vec<String>> {
 
 #[tokio::test]
 async fn a_collector_receives_each_sync_with_its_writes() {
-    let cluster = Cluster::start(Manager::WithoutBinder).await;
+    let cluster = Cluster::start(Manager::Off).await;
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let received = Received::default();
