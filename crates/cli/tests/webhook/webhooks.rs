@@ -1,6 +1,6 @@
 //! A cluster whose API server calls the webhooks of replicas on loopback.
 
-use bindery_cluster::{Cluster, LATE_BODY, Manager, Replica, free_port, kubeconfig, poll};
+use bindery_cluster::{Cluster, LATE_BODY, Manager, Replica, free_port, in_time, kubeconfig, poll};
 use futures::future::join_all;
 use http::Request;
 use k8s_openapi::ByteString;
@@ -99,12 +99,15 @@ impl Webhooks {
     pub(crate) async fn try_claim(&self, spec: Value) -> kube::Result<()> {
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
         let metadata = json!({"generateName": "c-"});
-        let tried =
-            poll(async || match self.cluster.try_claim(metadata.clone(), spec.clone(), &dry_run).await {
-                Err(error) if error.to_string().contains(LATE_BODY) => None,
-                tried => Some(tried.map(drop)),
-            });
-        tried.await.expect("the body comes in time")
+        let tried = async {
+            loop {
+                match self.cluster.try_claim(metadata.clone(), spec.clone(), &dry_run).await {
+                    Err(error) if error.to_string().contains(LATE_BODY) => {}
+                    tried => return tried.map(drop),
+                }
+            }
+        };
+        in_time("the body comes in time", tried).await
     }
 
     /// Waits until a webhook denies a claim; returns the denial. A webhook that cannot be called, because the
