@@ -161,6 +161,8 @@ fn scripts_that_failed_once_break_no_law() {
         // The leader missed the restore, and took the volume for Available.
         ("a claim waits for its consumer, and the scheduler reserves", 35, Restore { points: 1 }),
         ("a claim is made again under its name", 56, Restore { points: 1 }),
+        // The leader wrote to a volume that the restore had taken back, again and again.
+        ("a lost claim gets its volume back", 63, Restore { points: 4 }),
         // The deletion of an asset was not tried again.
         ("a claim is deleted while its volume is provisioned", 66, Refuse(409)),
     ] {

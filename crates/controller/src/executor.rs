@@ -209,16 +209,19 @@ impl<P: Port> Executor<P> {
             Err(error) => {
                 if error.is_conflict() {
                     self.metrics.conflicts.inc();
-                    self.refresh_stale(target);
                 } else {
                     self.metrics.write_errors.inc();
+                }
+                if matches!(error, WriteError::Conflict(_) | WriteError::NotFound(_)) {
+                    self.refresh_stale(target);
                 }
                 Err(SyncError::Write { write: name, object, error })
             }
         }
     }
 
-    /// Lists the kind of an object again if the cache does not get the change that a conflict tells of.
+    /// Lists the kind of an object again if the cache does not get the change or the deletion that a refused
+    /// write tells of.
     fn refresh_stale(&self, target: Target<'_>) {
         let (kind, object) = (target.kind(), target.name());
         let is_stale =

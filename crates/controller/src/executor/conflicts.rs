@@ -1,4 +1,4 @@
-//! Conflicts that repeat because the cache does not get a change.
+//! Conflicts that repeat because the cache does not get a change or a deletion.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,17 +14,18 @@ const STALE_AFTER: Duration = Duration::from_secs(10);
 /// Most objects that are remembered.
 const OBJECTS_MAX: usize = 10_000;
 
-/// The versions for which writes were refused with a conflict (409), and since when.
+/// The versions for which writes were refused because the object has another one (409) or is gone (404), and
+/// since when.
 ///
-/// The change that a conflict tells of comes by the watch. After a restore of etcd that takes back fewer
+/// The change or deletion that this tells of comes by the watch. After a restore of etcd that takes back fewer
 /// versions than are written until a replica notices, it never comes: the watch goes on from a version that
 /// etcd gives out a second time.
 #[derive(Default)]
 pub(crate) struct Conflicts(Mutex<HashMap<(Kind, String), (Version, Instant)>>);
 
 impl Conflicts {
-    /// A write for this version of an object was refused with a conflict. Returns whether the kind must be
-    /// listed again, because the same version has conflicted for [`STALE_AFTER`].
+    /// A write for this version of an object was refused. Returns whether the kind must be listed again,
+    /// because writes for the same version have been refused for [`STALE_AFTER`].
     pub(crate) fn refused(&self, kind: Kind, object: &str, version: &Version) -> bool {
         let mut conflicts = self.0.lock();
         if conflicts.len() >= OBJECTS_MAX {
