@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use bindery_core::{ClaimKey, Declared, Lookup, Source, Uid, Version, VolumePhase};
-use bindery_store::{Change, Delivery, Kind, ObjectChange, Store};
+use bindery_store::{Change, Delivery, Kind, Object, ObjectChange, Store};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
@@ -102,6 +102,11 @@ impl Intake {
     pub(crate) fn set_observer(&self, observer: Box<dyn Observer>) {
         // The error would return the observer that is not needed.
         let _ = self.inner.observer.set(observer);
+    }
+
+    /// The known object that equals this one ([`Store::known`]).
+    pub fn known(&self, object: &Object) -> Option<Object> {
+        self.inner.store.known(object)
     }
 
     /// Takes a delivery of a watch: the only way by which watches reach the store. Deliveries of one kind

@@ -43,6 +43,11 @@ impl<T: Identified + Clone + Eq> Cached<T> {
         version::is_newer(self.observed.version(), incoming.version())
     }
 
+    /// What the watch has delivered last, if it equals this.
+    pub(crate) fn equal_to(&self, incoming: &Observed<T>) -> Option<&Observed<T>> {
+        Some(&self.observed).filter(|observed| *observed == incoming)
+    }
+
     /// The known and the listed version of an object that is older in a list than the watch has delivered it.
     pub(crate) fn regression(&self, listed: &Observed<T>) -> Option<(Version, Version)> {
         let went_back = self.observed.uid() == listed.uid() && self.outdates(listed);

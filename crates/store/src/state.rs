@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use bindery_core::{Claim, ClaimKey, Class, ColumnSet, Lookup, Quantity, Query, Tally, Text, Uid};
 
+use self::entries::VolumeEntry;
 pub(crate) use self::entries::{VolumeId, Volumes};
 use self::history::History;
 pub(crate) use self::history::{FreeVolume, Since};
@@ -133,6 +134,21 @@ impl State {
                 self.claims.get(key).is_some_and(|cached| cached.outdates(observed))
             }
             Object::Class(..) | Object::Pod(_) | Object::Node(_) | Object::Namespace(..) => false,
+        }
+    }
+
+    /// The known object that equals this one.
+    pub(crate) fn known(&self, object: &Object) -> Option<Object> {
+        match object {
+            Object::Volume(name, observed) => {
+                let VolumeEntry { name, cached } = self.volumes.find(name)?;
+                cached.equal_to(observed).map(|known| Object::Volume(name.clone(), known.clone()))
+            }
+            Object::Claim(key, observed) => {
+                let (key, cached) = self.claims.get_key_value(key)?;
+                cached.equal_to(observed).map(|known| Object::Claim(key.clone(), known.clone()))
+            }
+            Object::Class(..) | Object::Pod(_) | Object::Node(_) | Object::Namespace(..) => None,
         }
     }
 

@@ -82,6 +82,12 @@ impl Store {
         self.state_mut().keep_history(is_kept);
     }
 
+    /// The known object that equals this one, if there is one, so that a list of known objects needs no memory
+    /// for them. Looks at volumes and claims only.
+    pub fn known(&self, object: &Object) -> Option<Object> {
+        self.state().known(object)
+    }
+
     /// Takes what a watch delivers. After the first list of every kind the store is synced.
     pub fn deliver(&self, mut delivery: Delivery) -> Change {
         delivery.objects_mut().iter_mut().for_each(|delivered| self.compact(&mut delivered.object));

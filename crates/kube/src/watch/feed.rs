@@ -102,9 +102,13 @@ impl Feed {
         }
     }
 
-    /// An object of a list. Its authors are read at once, so that the bytes of the list can go.
+    /// An object of a list. Its authors are read at once, so that the bytes of the list can go. One that is
+    /// known already says nothing new: the known one is delivered, so that its copy can go too.
     fn decode_listed(&self, object: &Encoded) -> Option<Delivered> {
         let decoded = self.decode(object)?;
+        if let Some(object) = self.intake.known(&decoded) {
+            return Some(Delivered { object, authors: None });
+        }
         let has_authors = self.has_listed && self.has_authors();
         let authors = has_authors.then(|| decode::authors(object).into());
         Some(Delivered { object: decoded, authors })

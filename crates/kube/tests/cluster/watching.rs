@@ -1,10 +1,11 @@
 //! Lists and watches: how current they are, and how they handle servers that fall silent.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bindery_controller::{Port as _, Purpose};
-use bindery_core::Lookup;
+use bindery_core::{Lookup, Source};
 use bindery_kit::json;
 use bindery_sim::FaultRule;
 use bindery_store::Kind;
@@ -43,6 +44,18 @@ async fn a_list_that_is_wanted_lists_that_kind_only() {
         assert!(requests.iter().all(|request| request.resource == VOLUMES), "{requests:?}");
         assert_eq!(lists(&requests).len(), usize::from(!streamed), "{requests:?}");
     }
+}
+
+/// So listing a large cluster again takes no memory for a second copy of it.
+#[tokio::test(start_paused = true)]
+async fn a_list_keeps_the_known_copy_of_an_unchanged_object() {
+    let cluster = Cluster::with([volume("v1")]);
+    let watching = Watching::listed(&cluster, &cluster.client().into()).await;
+    let copy = || watching.binder.store().volume(Source::Cache, "v1");
+    let (Lookup::Found(known), freshness) = (copy(), watching.binder.intake().freshness()) else { panic!() };
+    freshness.want_list(Kind::Volume);
+    assert!(timeout(PATIENCE, freshness.until_listed(Kind::Volume)).await.is_ok());
+    assert!(matches!(copy(), Lookup::Found(listed) if Arc::ptr_eq(&listed, &known)));
 }
 
 #[tokio::test(start_paused = true)]
