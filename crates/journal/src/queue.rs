@@ -61,8 +61,8 @@ impl Queue {
         self.waiting.lock().ended
     }
 
-    /// Waits until a block is due, or until this moment, and takes its records by this function, which returns
-    /// the bytes of the block so far. Returns whether more records may come.
+    /// Waits until a block is due, or until this moment, and takes its records by this function, which
+    /// returns the bytes of the block so far. Returns whether more records may come.
     pub(crate) fn take_block(&self, until: Option<Instant>, mut take: impl FnMut(&[u8]) -> usize) -> bool {
         let mut waiting = self.waiting.lock();
         while !waiting.ended {

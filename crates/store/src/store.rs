@@ -82,8 +82,8 @@ impl Store {
         self.state_mut().keep_history(is_kept);
     }
 
-    /// The known object that equals this one, if there is one, so that a list of known objects needs no memory
-    /// for them. Looks at volumes and claims only.
+    /// The known object that equals this one, if there is one, so that a list of known objects needs no
+    /// memory for them. Looks at volumes and claims only.
     pub fn known(&self, object: &Object) -> Option<Object> {
         self.state().known(object)
     }

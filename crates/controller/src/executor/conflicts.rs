@@ -17,9 +17,9 @@ const OBJECTS_MAX: usize = 10_000;
 /// The versions for which writes were refused because the object has another one (409) or is gone (404), and
 /// since when.
 ///
-/// The change or deletion that this tells of comes by the watch. After a restore of etcd that takes back fewer
-/// versions than are written until a replica notices, it never comes: the watch goes on from a version that
-/// etcd gives out a second time.
+/// The change or deletion that this tells of comes by the watch. After a restore of etcd that takes back
+/// fewer versions than are written until a replica notices, it never comes: the watch goes on from a version
+/// that etcd gives out a second time.
 #[derive(Default)]
 pub(crate) struct Conflicts(Mutex<HashMap<(Kind, String), (Version, Instant)>>);
 
