@@ -65,6 +65,8 @@ scenarios! {
     "choices of an earlier leader are finished", &[], in Steer, with larger, |user| {
         for (volume, size) in [("v1", "1Gi"), ("v2", "1Gi"), ("v3", "5Gi"), ("v4", "5Gi")] {
             user.apply(sized(volume, size)).await;
+            // The earlier leader chose no other.
+            user.until_phase(VOLUMES, volume, "Available").await;
         }
         user.create(chosen(user, "c1", "v1", "")).await;
         user.create(chosen(user, "c2", "v2", "")).await;
