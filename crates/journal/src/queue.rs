@@ -86,7 +86,7 @@ impl Queue {
 }
 
 impl Waiting {
-    /// When a block is due; `None` while there is no record.
+    /// When a block is due; `None` while no record waits.
     fn due(&self) -> Option<Instant> {
         let age = if self.bytes >= BLOCK_BYTES { Duration::ZERO } else { BLOCK_AGE };
         self.since.map(|since| since + age)

@@ -243,12 +243,12 @@ impl Drop for Replica {
     }
 }
 
-/// A new folder of compiled components in a folder, with a copy of what replays have compiled.
 /// The value of a metric; `None` if these have none of that name.
 fn sample(metrics: &str, name: &str) -> Option<u64> {
     metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?.parse().ok()
 }
 
+/// A new folder of compiled components in a folder, with a copy of what replays have compiled.
 fn cache(folder: &Path) -> PathBuf {
     let cache = folder.join("cache");
     DirBuilder::new().mode(0o700).create(&cache).unwrap();
