@@ -151,7 +151,7 @@ fn all_scripts_of_a_soak_break_no_law() {
 
 #[test]
 fn scripts_that_failed_once_break_no_law() {
-    use Effect::{Hold, Refuse, Restore};
+    use Effect::{Expire, Hold, Refuse, Restore};
     let (replica, kind) = (0, 0);
     for (scenario, at, effect) in [
         // The claim was written Lost, because the cache did not have its volume.
@@ -165,6 +165,8 @@ fn scripts_that_failed_once_break_no_law() {
         ("a lost claim gets its volume back", 63, Restore { points: 4 }),
         // The deletion of an asset was not tried again.
         ("a claim is deleted while its volume is provisioned", 66, Refuse(409)),
+        // Two claims that awaited a list passed a volume to each other without a pause.
+        ("choices of an earlier leader are withdrawn", 51, Expire { replica, kind }),
     ] {
         repeat(&Script { scenario: scenario.to_owned(), perturbations: vec![Perturbation { at, effect }] });
     }

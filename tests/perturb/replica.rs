@@ -10,6 +10,7 @@ use bindery_kube::watch::{self, WatchLimits};
 use bindery_kube::{ApiClient, ApiPort, Clock, Elector, Events, ForeignWriterMark, LeaseSettings, Template};
 use bindery_policy::Chain;
 use bindery_store::{Kind, Store};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch as channel};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -18,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::foreign_writer::ForeignWriterCheck;
 use crate::network::Network;
 use crate::plugin::Assets;
+use crate::timeline::Timeline;
 
 /// The namespace of the Lease.
 pub(crate) const LEASE_NAMESPACE: &str = "kube-system";
@@ -29,6 +31,8 @@ const LEASE: Duration = Duration::from_secs(60);
 const START: i64 = 1_767_225_600;
 /// Every version is higher.
 const LOWEST: &str = "1";
+/// Times that decisions ask for the time at one instant, at most.
+const ASKED_MAX: u32 = 10_000;
 
 /// A running replica.
 pub(crate) struct Replica {
@@ -46,7 +50,7 @@ impl Replica {
     ) -> Self {
         let client = ApiClient::from(network.client());
         let (events, worker) = Events::new(client.clone());
-        let clock = clock(began);
+        let clock = clock(Arc::clone(&network.timeline), began);
         let plugin: Arc<dyn Plugin<Template>> = Arc::new(assets.clone());
         let plugins: Plugins<Template> = [plugin].into_iter().collect();
         let settings = LeaseSettings {
@@ -111,9 +115,21 @@ impl Drop for Replica {
     }
 }
 
-/// The time in a run that began then.
-pub(crate) fn clock(began: Instant) -> Clock {
-    Arc::new(move || START + i64::try_from(began.elapsed().as_secs()).unwrap_or(i64::MAX - START))
+/// The time in a run that began then. The virtual clock stands still while a task has something to do, so a
+/// run whose decisions repeat without a pause would never end: the decision that asks too often panics.
+pub(crate) fn clock(timeline: Arc<Timeline>, began: Instant) -> Clock {
+    let asked = Mutex::new((Duration::ZERO, 0));
+    Arc::new(move || {
+        let elapsed = began.elapsed();
+        let mut asked = asked.lock();
+        let times = if asked.0 == elapsed { asked.1 + 1 } else { 1 };
+        *asked = (elapsed, times);
+        if times > ASKED_MAX {
+            timeline.violated("the clock", "decisions repeat without a pause");
+            panic!("decisions repeat without a pause");
+        }
+        START + i64::try_from(elapsed.as_secs()).unwrap_or(i64::MAX - START)
+    })
 }
 
 /// Observes another binder.

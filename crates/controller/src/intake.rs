@@ -1,6 +1,5 @@
 //! Takes the deliveries of watches into the store, and queues the keys that have to be decided again.
 
-mod awaiting_list;
 mod declared;
 mod turns;
 
@@ -12,7 +11,6 @@ use bindery_store::{Change, Delivery, Kind, Object, ObjectChange, Store};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
-use self::awaiting_list::AwaitingList;
 pub(crate) use self::turns::{Role, Subscriber, Turns};
 use crate::deletions::Deletions;
 use crate::foreign_writers::ForeignWriters;
@@ -37,7 +35,6 @@ struct Inner {
     observer: OnceLock<Box<dyn Observer>>,
     foreign_writers: Option<ForeignWriters>,
     freshness: Freshness,
-    awaiting_list: AwaitingList,
     deletions: Deletions,
     declared: RwLock<Arc<Declared>>,
     /// Whether claims that are gone may lack facts that are declared.
@@ -81,7 +78,6 @@ impl Intake {
             foreign_writers,
             freshness: Freshness::new(),
             deletions: Deletions::default(),
-            awaiting_list: AwaitingList::default(),
             declared: RwLock::new(Arc::new(declared)),
             lacks_claim_facts: AtomicBool::new(false),
         };
@@ -250,17 +246,15 @@ impl Intake {
     pub(crate) fn close(&self) {
         self.inner.queue.close();
         self.inner.turns.subscriptions.clear();
-        self.inner.awaiting_list.clear();
-    }
-
-    /// Has an object decided again when no list of volumes is wanted any more.
-    pub(crate) fn enqueue_after_list(&self, key: Key) {
-        self.inner.awaiting_list.add(key);
     }
 
     /// Queues the keys that wait for a list of volumes whenever one is complete, for ever.
     pub(crate) async fn queue_after_lists(&self) {
-        self.inner.awaiting_list.queue_after_lists(&self.inner.freshness, &self.inner.queue).await;
+        loop {
+            self.inner.queue.until_list_awaited().await;
+            self.inner.freshness.until_listed(Kind::Volume).await;
+            self.inner.queue.list_complete();
+        }
     }
 
     fn queue_in_lanes(&self, keys: impl Iterator<Item = Key>) {

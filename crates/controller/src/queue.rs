@@ -62,6 +62,7 @@ pub(crate) enum Timer {
 pub(crate) struct Queue {
     state: Mutex<State>,
     changed: Notify,
+    list_awaited: Notify,
 }
 
 #[derive(Default)]
@@ -83,6 +84,8 @@ struct State {
     due: BTreeSet<(Instant, Key, Timer)>,
     timers: HashMap<(Key, Timer), Instant>,
     failures: HashMap<Key, u32>,
+    /// Keys whose last turn ended because a list of volumes is needed.
+    awaiting_list: BTreeSet<Key>,
 }
 
 /// A key whose lock is taken, with what happens when the lock is released.
@@ -139,8 +142,8 @@ impl Queue {
     /// answers the offer; if not, another key can have the volume first:
     ///
     /// - A key in flight gets another turn if the current one succeeds.
-    /// - A key that backs off waits for its timer if the volume was returned: otherwise claims whose writes
-    ///   fail would pass the same volume to each other as fast as the writes fail.
+    /// - A key that backs off or awaits a list keeps waiting if the volume was returned: otherwise claims whose
+    ///   writes fail would pass the same volume to each other as fast as the writes fail.
     pub(crate) fn offer(&self, key: &Key, offer: Offer) -> bool {
         let mut state = self.state.lock();
         if let Some(in_flight) = state.in_flight.get_mut(key) {
@@ -213,12 +216,13 @@ impl Queue {
         }
     }
 
-    /// A turn of the key had no result, because it waits for another decision in flight or for a list. Its
-    /// failures are not forgotten.
+    /// A turn of the key had no result, because it waits for another decision in flight. Its failures are not
+    /// forgotten.
     pub(crate) fn postponed(&self, key: &Key, again_after: Option<Duration>) {
         let mut state = self.state.lock();
         state.clear(key, Timer::Retry);
         state.clear(key, Timer::Requeue);
+        state.awaiting_list.remove(key);
         if let Some(delay) = again_after {
             state.set(key.clone(), Timer::Requeue, Instant::now() + delay);
         }
@@ -226,9 +230,33 @@ impl Queue {
         self.changed.notify_one();
     }
 
+    /// A turn of the key had no result, because a live read contradicts the cache. It gets another turn when
+    /// a list of volumes is complete.
+    pub(crate) fn awaits_list(&self, key: &Key) {
+        self.postponed(key, None);
+        let mut state = self.state.lock();
+        if !state.closed {
+            state.awaiting_list.insert(key.clone());
+        }
+        drop(state);
+        self.list_awaited.notify_one();
+    }
+
+    /// Waits until a key awaits a list of volumes.
+    pub(crate) async fn until_list_awaited(&self) {
+        self.list_awaited.notified().await;
+    }
+
+    /// A list of volumes is complete: the keys that await it get their turns.
+    pub(crate) fn list_complete(&self) {
+        let keys = std::mem::take(&mut self.state.lock().awaiting_list);
+        self.add_all(keys);
+    }
+
     /// A turn of the key has failed. The next one comes after its backoff, and not before `at_least`.
     pub(crate) fn failed(&self, key: &Key, at_least: Option<Duration>) -> Duration {
         let mut state = self.state.lock();
+        state.awaiting_list.remove(key);
         let longest = longest_backoff(state.failures.len());
         let failures = state.failures.entry(key.clone()).or_default();
         let backoff = RETRY_BACKOFF.saturating_mul(1 << (*failures).min(31)).min(longest);
@@ -284,7 +312,7 @@ impl State {
     }
 
     fn backs_off(&self, key: &Key) -> bool {
-        self.timers.contains_key(&(key.clone(), Timer::Retry))
+        self.awaiting_list.contains(key) || self.timers.contains_key(&(key.clone(), Timer::Retry))
     }
 
     fn take(&mut self) -> Option<Key> {

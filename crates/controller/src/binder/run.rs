@@ -161,10 +161,7 @@ impl<P: Port> Turn<P> {
                 queue.postponed(key, synced.requeue_after)
             }
             Ok(()) => queue.succeeded(key, synced.requeue_after),
-            Err(SyncError::AwaitsList) => {
-                queue.postponed(key, None);
-                self.binder.intake.enqueue_after_list(key.clone());
-            }
+            Err(SyncError::AwaitsList) => queue.awaits_list(key),
             Err(error) => {
                 let delay = queue.failed(key, error.retry_after());
                 tracing::debug!(?delay, "to be tried again");

@@ -161,6 +161,21 @@ async fn a_volume_is_offered_to_waiting_keys_and_not_again_to_those_backing_off(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_returned_volume_is_not_offered_to_a_key_that_awaits_a_list() {
+    let (queue, a) = (queue(), key("a"));
+    let lock = queue.lock(&a).await;
+    assert!(!queue.offer(&a, Offer::Returned));
+    queue.awaits_list(&a);
+    drop(lock);
+    assert!(!queue.offer(&a, Offer::Returned) && idle(&queue).await);
+    queue.list_complete();
+    drop(next(&queue).await);
+    queue.postponed(&a, None);
+    queue.list_complete();
+    assert!(idle(&queue).await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_timer_is_replaced_by_one_of_the_same_purpose_only() {
     let queue = queue();
     let start = Instant::now();
