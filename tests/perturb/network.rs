@@ -8,6 +8,7 @@ use bindery_controller::Mode;
 use bindery_sim::AnswerLost;
 use bytes::Bytes;
 use futures::stream::unfold;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{Method, Request, Response, Uri};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
@@ -17,8 +18,8 @@ use tower::ServiceExt as _;
 
 use crate::delay::pass;
 use crate::law;
-use crate::script::{Effect, KINDS, UPSTREAM};
-use crate::timeline::{Point, Timeline};
+use crate::script::{Effect, KINDS, Refusal, UPSTREAM};
+use crate::timeline::{Point, Timeline, WatchFault};
 
 type Answer = Result<Response<UnsyncBoxBody<Bytes, Infallible>>, AnswerLost>;
 
@@ -58,7 +59,7 @@ impl Network {
         let point = Point { replica: self.replica, what, is_write, frame: None };
         let (number, effect) = self.timeline.add(point);
         match effect {
-            Some(Effect::Refuse(code)) => return Ok(refusal(code)),
+            Some(Effect::Refuse(refusal)) => return Ok(refused(refusal)),
             Some(Effect::Swallow) => return std::future::pending().await,
             _ => {}
         }
@@ -72,6 +73,9 @@ impl Network {
             let mut answer = self.carry(sent(), &body).await;
             if effect == Some(Effect::Repeat) {
                 answer = self.carry(sent(), &body).await;
+            }
+            if effect == Some(Effect::DelayAnswer) {
+                self.timeline.until(number + 4).await;
             }
             self.timeline.until_connected(self.replica).await;
             answer
@@ -109,12 +113,13 @@ impl Network {
 
     async fn watch(&self, request: Request<Body>, kind: usize) -> Answer {
         let is_from_version = !request.uri().query().unwrap_or("").contains("sendInitialEvents");
-        if is_from_version && self.timeline.take_expired(self.replica, kind) {
-            return Ok(refusal(410));
+        let fault = self.timeline.take_fault(self.replica, kind, is_from_version);
+        if fault == Some(WatchFault::Expired) {
+            return Ok(answer(410, "Expired", None));
         }
         let cuts = self.timeline.cuts(self.replica, kind);
-        if !self.has_revision(&request) {
-            // As on the real server, which waits for that version without a word.
+        if fault == Some(WatchFault::Silent) || !self.has_revision(&request) {
+            // The real server waits without a word for a version that it has not given.
             let silent = StreamBody::new(futures::stream::pending()).boxed_unsync();
             return Ok(Response::new(silent));
         }
@@ -172,28 +177,25 @@ fn watched(uri: &str) -> Option<usize> {
     query.contains("watch=true").then_some(kind)
 }
 
+/// The answer to a refused request.
+fn refused(refusal: Refusal) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
+    const SECONDS: u32 = 7;
+    let (code, reason) = refusal.status();
+    if refusal == Refusal::Unreadable {
+        return Response::new(Full::new(Bytes::from("<html>injected</html>")).boxed_unsync());
+    }
+    answer(code, reason, (refusal == Refusal::UnavailableForSeconds).then_some(SECONDS))
+}
+
 /// An answer with a `metav1.Status`, as an API server or a proxy before it gives.
-fn refusal(code: u16) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
-    let reason = match code {
-        403 => "Forbidden",
-        404 => "NotFound",
-        409 => "Conflict",
-        410 => "Expired",
-        422 => "Invalid",
-        429 => "TooManyRequests",
-        503 => "ServiceUnavailable",
-        504 => "Timeout",
-        _ => "InternalError",
-    };
+fn answer(code: u16, reason: &str, retry_after: Option<u32>) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
     let status = json!({
         "apiVersion": "v1", "kind": "Status", "status": "Failure",
         "code": code, "reason": reason, "message": "injected",
     });
-    let body = Full::new(Bytes::from(status.to_string())).boxed_unsync();
-    let mut response = Response::new(body);
-    *response.status_mut() = http::StatusCode::from_u16(code).expect("a status");
-    response
-        .headers_mut()
-        .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
-    response
+    let mut response = Response::builder().status(code).header(CONTENT_TYPE, "application/json");
+    if let Some(seconds) = retry_after {
+        response = response.header(RETRY_AFTER, seconds);
+    }
+    response.body(Full::new(Bytes::from(status.to_string())).boxed_unsync()).expect("a status and headers")
 }

@@ -1,8 +1,9 @@
 //! One run of a scenario.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::panic::{self, AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use bindery_policy::Chain;
@@ -76,7 +77,7 @@ pub(crate) enum AfterRestore {
 ///
 /// # Errors
 ///
-/// A law is broken, or the user panics because the API server refuses what it does.
+/// A law is broken, or something panics: the user because the API server refuses what it does, or a replica.
 pub(crate) fn run(
     scenario: &'static Scenario,
     perturbations: &[Perturbation],
@@ -84,11 +85,32 @@ pub(crate) fn run(
 ) -> Result<Outcome, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime without IO can be built");
+    note_panics();
     let disturbed = || runtime.block_on(disturbed(scenario, perturbations, after_restore));
-    catch_unwind(AssertUnwindSafe(disturbed)).unwrap_or_else(|_| {
+    let outcome = catch_unwind(AssertUnwindSafe(disturbed));
+    outcome.ok().filter(|_| !PANICS.get()).unwrap_or_else(|| {
         let report = "the message of the panic is above".to_owned();
         Err(Failure { law: "it panics".to_owned(), report })
     })
+}
+
+thread_local! {
+    /// Whether a task of the run on this thread has panicked. A task of a replica that panics ends without a
+    /// word, and the other replica may do its work.
+    static PANICS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Notes panics on this thread from now on.
+fn note_panics() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let print = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            PANICS.set(true);
+            print(panic);
+        }));
+    });
+    PANICS.set(false);
 }
 
 async fn disturbed(

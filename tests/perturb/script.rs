@@ -12,6 +12,24 @@ pub(crate) const REPLICAS: usize = 2;
 /// The place of upstream's binder, after the replicas.
 pub(crate) const UPSTREAM: usize = REPLICAS;
 
+macro_rules! refusals {
+    ($($(#[$doc:meta])* $refusal:ident = $status:literal $reason:literal;)*) => {
+        /// How a request is refused: the answers that the binder tells apart, and those of overloaded or
+        /// failing servers.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        pub(crate) enum Refusal { $($(#[$doc])* $refusal,)* }
+
+        impl Refusal {
+            const ALL: &'static [Self] = &[$(Self::$refusal),*];
+
+            /// The HTTP status, and the reason of the `metav1.Status`.
+            pub(crate) fn status(self) -> (u16, &'static str) {
+                match self { $(Self::$refusal => ($status, $reason),)* }
+            }
+        }
+    };
+}
+
 /// A scenario, and what is disturbed in it. Printed as JSON, so that a failed run can be repeated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Script {
@@ -31,15 +49,17 @@ pub(crate) struct Perturbation {
     pub(crate) effect: Effect,
 }
 
-/// A disturbance. The first five act on a request, and do nothing where the point is a frame.
+/// A disturbance. The first six act on a request, and do nothing where the point is a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Effect {
-    /// The request is refused with this HTTP status.
-    Refuse(u16),
+    /// The request is refused.
+    Refuse(Refusal),
     /// The request never arrives.
     Swallow,
     /// The request arrives three points later, even if the replica has given it up.
     Delay,
+    /// The request is carried out, and its answer comes three points later.
+    DelayAnswer,
     /// The request is carried out, and the connection breaks before the answer.
     LoseAnswer,
     /// The request arrives twice, as where a proxy tries again.
@@ -67,6 +87,13 @@ pub(crate) enum Effect {
         /// Index of [`KINDS`].
         kind: usize,
     },
+    /// The watches of a kind end, and the next one is opened and says nothing.
+    Mute {
+        /// The replica.
+        replica: usize,
+        /// Index of [`KINDS`].
+        kind: usize,
+    },
     /// A replica is killed, and starts anew some seconds later.
     Crash {
         /// The replica.
@@ -84,14 +111,34 @@ pub(crate) enum Effect {
     },
 }
 
-/// The HTTP statuses that requests are refused with: those that the binder tells apart, and those of
-/// overloaded or failing servers.
-const STATUSES: [u16; 8] = [403, 404, 409, 422, 429, 500, 503, 504];
 /// For how many points frames are held.
 const HOLDS: [usize; 4] = [3, 10, 30, 100];
+/// Frames are held for fewer points than this where the number is random.
+const HELD_BELOW: usize = 150;
 
 /// How many points a restore takes back.
 const RESTORES: [usize; 4] = [1, 4, 12, 40];
+/// A restore takes back fewer points than this where the number is random.
+const RESTORED_BELOW: usize = 60;
+
+refusals! {
+    Unauthorized = 401 "Unauthorized";
+    Forbidden = 403 "Forbidden";
+    /// The answer does not name the object, as where a proxy does not know the path. One that names it is
+    /// believed: nobody but the API server can know.
+    NotFound = 404 "NotFound";
+    Conflict = 409 "Conflict";
+    AlreadyExists = 409 "AlreadyExists";
+    Invalid = 422 "Invalid";
+    TooManyRequests = 429 "TooManyRequests";
+    InternalError = 500 "InternalError";
+    Unavailable = 503 "ServiceUnavailable";
+    /// With a time after which to try again.
+    UnavailableForSeconds = 503 "ServiceUnavailable";
+    Timeout = 504 "Timeout";
+    /// The text of a proxy, with the status of success.
+    Unreadable = 200 "";
+}
 
 /// Each single perturbation that begins before point `active` and changes a run with these points.
 pub(crate) fn all(points: &[Point], active: usize) -> Vec<Perturbation> {
@@ -105,12 +152,29 @@ impl Perturbation {
     pub(crate) fn is_common(&self) -> bool {
         const VOLUME_AND_CLAIM: usize = 2;
         match self.effect {
-            Effect::Refuse(code) => code == 409 || code == 503,
+            Effect::Refuse(refusal) => matches!(refusal, Refusal::Conflict | Refusal::Unavailable),
             Effect::Hold { kind, points, .. } => kind < VOLUME_AND_CLAIM && (points == 10 || points == 100),
             Effect::Restore { points } => points == 4,
             Effect::LoseAnswer | Effect::Delay | Effect::Crash { .. } | Effect::Isolate { .. } => true,
-            Effect::Swallow | Effect::Repeat | Effect::Cut { .. } | Effect::Expire { .. } => false,
+            Effect::Swallow
+            | Effect::DelayAnswer
+            | Effect::Repeat
+            | Effect::Cut { .. }
+            | Effect::Expire { .. }
+            | Effect::Mute { .. } => false,
         }
+    }
+
+    /// The same disturbance, which lasts or takes back another number of points, chosen by a number.
+    pub(crate) fn of_any_length(self, number: usize) -> Self {
+        let effect = match self.effect {
+            Effect::Hold { replica, kind, .. } => {
+                Effect::Hold { replica, kind, points: 1 + number % (HELD_BELOW - 1) }
+            }
+            Effect::Restore { .. } => Effect::Restore { points: 1 + number % (RESTORED_BELOW - 1) },
+            other => other,
+        };
+        Self { effect, ..self }
     }
 
     /// Whether it changes anything in a run with these points.
@@ -178,14 +242,15 @@ pub(crate) fn replaces_a_leader(perturbations: &[Perturbation]) -> bool {
 }
 
 fn effects() -> Vec<Effect> {
-    let mut effects: Vec<Effect> = STATUSES.into_iter().map(Effect::Refuse).collect();
-    effects.extend([Effect::Swallow, Effect::Delay, Effect::LoseAnswer, Effect::Repeat]);
+    let mut effects: Vec<Effect> = Refusal::ALL.iter().copied().map(Effect::Refuse).collect();
+    effects.extend([Effect::Swallow, Effect::Delay, Effect::DelayAnswer, Effect::LoseAnswer, Effect::Repeat]);
     effects.extend(RESTORES.map(|points| Effect::Restore { points }));
     for replica in 0..REPLICAS {
         effects.extend([Effect::Crash { replica }, Effect::Isolate { replica }]);
         for kind in 0..KINDS.len() {
             effects.extend(HOLDS.map(|points| Effect::Hold { replica, kind, points }));
             effects.extend([Effect::Cut { replica, kind }, Effect::Expire { replica, kind }]);
+            effects.push(Effect::Mute { replica, kind });
         }
     }
     for kind in 0..KINDS.len() {
@@ -197,6 +262,7 @@ fn effects() -> Vec<Effect> {
 impl Effect {
     /// Whether it acts on the request at its point.
     pub(crate) fn is_of_request(self) -> bool {
-        matches!(self, Self::Refuse(_) | Self::Swallow | Self::Delay | Self::LoseAnswer | Self::Repeat)
+        use Effect::{Delay, DelayAnswer, LoseAnswer, Refuse, Repeat, Swallow};
+        matches!(self, Refuse(_) | Swallow | Delay | DelayAnswer | LoseAnswer | Repeat)
     }
 }

@@ -71,7 +71,8 @@ impl Scripts {
                     usize::try_from(hasher.finish() % of as u64).expect("it is below a usize")
                 };
                 let (scenario, singles) = &self.singles[chosen("scenario", self.singles.len())];
-                let perturbation = |choice| singles[chosen(choice, singles.len())];
+                let perturbation =
+                    |choice| singles[chosen(choice, singles.len())].of_any_length(chosen(choice, usize::MAX));
                 (scenario, vec![perturbation("first"), perturbation("second")])
             }
         };

@@ -65,14 +65,23 @@ struct Link {
     kinds: [KindLink; KINDS.len()],
 }
 
+/// What happens to a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WatchFault {
+    /// The API server has forgotten the version from which it begins (410).
+    Expired,
+    /// It is opened and says nothing.
+    Silent,
+}
+
 /// The watches of one kind.
 struct KindLink {
     /// Frames wait for this number of points.
     held_until: Mutex<usize>,
     /// Raised when the open watches end.
     cuts: watch::Sender<usize>,
-    /// The next watch from a version is refused.
-    is_expired: Mutex<bool>,
+    /// What happens to the next watch.
+    fault: Mutex<Option<WatchFault>>,
 }
 
 impl Timeline {
@@ -141,17 +150,16 @@ impl Timeline {
                 *self.links[replica].kinds[kind].held_until.lock() = number + points;
             }
             Effect::Cut { replica, kind } => self.links[replica].kinds[kind].cut(),
-            Effect::Expire { replica, kind } => {
-                *self.links[replica].kinds[kind].is_expired.lock() = true;
-                self.links[replica].kinds[kind].cut();
-            }
+            Effect::Expire { replica, kind } => self.links[replica].kinds[kind].fail(WatchFault::Expired),
+            Effect::Mute { replica, kind } => self.links[replica].kinds[kind].fail(WatchFault::Silent),
             // The receiver is gone once the run has ended.
             Effect::Crash { replica } => drop(self.crashes.send(replica)),
             Effect::Restore { points } => self.restore(number.saturating_sub(points)),
             Effect::Isolate { replica } => {
                 *self.links[replica].isolated_until.lock() = Some(Instant::now() + ISOLATED);
             }
-            Effect::Refuse(_) | Effect::Swallow | Effect::Delay | Effect::LoseAnswer | Effect::Repeat => {}
+            // The network acts on them.
+            effect => debug_assert!(effect.is_of_request()),
         }
     }
 
@@ -201,9 +209,15 @@ impl Timeline {
         self.links[replica].kinds[kind].cuts.subscribe()
     }
 
-    /// Whether a watch from a version is refused. It is once.
-    pub(crate) fn take_expired(&self, replica: usize, kind: usize) -> bool {
-        std::mem::take(&mut *self.links[replica].kinds[kind].is_expired.lock())
+    /// What happens to a watch that is opened. It happens once.
+    pub(crate) fn take_fault(
+        &self,
+        replica: usize,
+        kind: usize,
+        is_from_version: bool,
+    ) -> Option<WatchFault> {
+        let mut fault = self.links[replica].kinds[kind].fault.lock();
+        fault.take_if(|fault| is_from_version || *fault == WatchFault::Silent)
     }
 
     /// Has every replica start anew in a mode, one after the other.
@@ -254,13 +268,19 @@ impl Link {
         let kind = |_| KindLink {
             held_until: Mutex::default(),
             cuts: watch::Sender::new(0),
-            is_expired: Mutex::default(),
+            fault: Mutex::default(),
         };
         Self { isolated_until: Mutex::default(), kinds: std::array::from_fn(kind) }
     }
 }
 
 impl KindLink {
+    /// Ends the watches, and lets the next one fail.
+    fn fail(&self, fault: WatchFault) {
+        *self.fault.lock() = Some(fault);
+        self.cut();
+    }
+
     fn cut(&self) {
         self.cuts.send_modify(|cuts| *cuts += 1);
     }

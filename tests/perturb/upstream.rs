@@ -62,7 +62,7 @@ impl Upstream {
         let (events, _) = Events::new(client.clone());
         let binder = Binder::new(Parts {
             store: Arc::new(Store::new()),
-            port: Plain(ApiPort::new(client, clock(Arc::clone(timeline), began), events)),
+            port: Plain(ApiPort::new(client, clock(began), events)),
             engine: Arc::new(DefaultEngine),
             configuration: Configuration::default(),
             settings: Settings::default(),

@@ -8,6 +8,7 @@ use bindery_core::{Action, Claim, ClaimKey, Declared, Lookup, Text, Timestamp, V
 use bindery_store::Observed;
 use http::{HeaderValue, Method};
 use parking_lot::RwLock;
+use serde::de::IgnoredAny;
 
 use crate::client::ApiClient;
 use crate::decode;
@@ -109,7 +110,7 @@ impl Port for ApiPort {
         let Outgoing { method, path, body } = request::of(write)?;
         let object = rest::send(&self.client, rest::request(method, &path, Some(&body))?).await?;
         match (&write.action, write.target()) {
-            (Action::DeleteVolume { .. }, _) => Ok(Written::Deletion),
+            (Action::DeleteVolume { .. }, _) => deleted(&object),
             (_, Target::Claim(_)) => written(decode::claim(&object, &self.declared())).map(Written::Claim),
             _ => written(decode::volume(&object, &self.declared())).map(Written::Volume),
         }
@@ -168,6 +169,17 @@ fn lookup<N, T>(
         Err(fault) if fault.is_absence_of(plural, name) => Lookup::Absent,
         Err(fault) => Lookup::Failed(fault.to_string().into()),
     }
+}
+
+/// The API server's answer to a deletion. A proxy may send a text with the status of success, and a deletion
+/// that is taken for accepted is not tried again.
+fn deleted(answer: &Object) -> Result<Written, WriteError> {
+    if let Object::Json(answer) = answer
+        && let Err(error) = serde_json::from_slice::<IgnoredAny>(answer)
+    {
+        return Err(WriteError::Failed(format!("the answer to the deletion is not JSON: {error}")));
+    }
+    Ok(Written::Deletion)
 }
 
 fn written<N, T>(decoded: Decoded<N, T>) -> Result<Arc<T>, WriteError> {
