@@ -65,8 +65,14 @@ fn singles() -> Vec<(&'static Scenario, Vec<Perturbation>)> {
 /// A law is broken, or the end is another one than without disturbances.
 fn try_once(script: &Script, after_restore: AfterRestore) -> Result<(), Failure> {
     let found = UNDISTURBED.iter().find(|(scenario, _)| scenario.name == script.scenario);
-    let (scenario, Outcome { end: expected, .. }) = found.expect("a script names a scenario");
-    let Outcome { end, .. } = run(scenario, &script.perturbations, after_restore)?;
+    let (scenario, undisturbed) = found.expect("a script names a scenario");
+    let Outcome { end, transitions, .. } = run(scenario, &script.perturbations, after_restore)?;
+    let is_of_request = |one: &[Perturbation]| one.len() == 1 && one[0].effect.is_of_request();
+    if transitions > undisturbed.transitions && is_of_request(&script.perturbations) {
+        let report = format!("the Lease has changed hands {transitions} times");
+        return Err(Failure { law: "one request costs the leadership".to_owned(), report });
+    }
+    let expected = &undisturbed.end;
     if scenario.is_race() || restores(&script.perturbations) || end == *expected {
         return Ok(());
     }

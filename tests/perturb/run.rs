@@ -16,7 +16,7 @@ use crate::delay::pass;
 use crate::law;
 use crate::network::Network;
 use crate::plugin::Assets;
-use crate::replica::Replica;
+use crate::replica::{LEASE_NAME, LEASE_NAMESPACE, Replica};
 use crate::scenario::Scenario;
 use crate::script::{Perturbation, REPLICAS, replaces_a_leader, restores};
 use crate::timeline::{Point, Timeline};
@@ -45,6 +45,8 @@ pub(crate) struct Outcome {
     pub(crate) active: usize,
     /// How many objects are in each phase.
     pub(crate) end: BTreeMap<String, usize>,
+    /// How often the Lease has changed hands.
+    pub(crate) transitions: i64,
 }
 
 /// What a run has broken.
@@ -156,7 +158,9 @@ async fn disturbed(
         return Err(Failure::new(&violations, &points));
     }
     let active = points.iter().rposition(|point| point.is_write).map_or(0, |last| last + 1);
-    Ok(Outcome { active, end: end(&timeline.sim), points })
+    let lease = timeline.sim.object("leases", Some(LEASE_NAMESPACE), LEASE_NAME);
+    let transitions = lease.and_then(|lease| lease["spec"]["leaseTransitions"].as_i64()).unwrap_or_default();
+    Ok(Outcome { active, end: end(&timeline.sim), transitions, points })
 }
 
 /// The first points, numbered.

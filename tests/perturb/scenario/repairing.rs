@@ -1,10 +1,10 @@
 //! Objects that users, backups and other binders have left in an odd state.
 
 use bindery_invariants::Rule;
-use bindery_kit::json::{claim, volume};
+use bindery_kit::json::{claim, merged, volume};
 use serde_json::json;
 
-use super::{naming, plain, reserved};
+use super::{in_tree, naming, plain, reserved};
 use crate::user::{CLAIMS, VOLUMES, reference};
 
 scenarios! {
@@ -104,7 +104,9 @@ scenarios! {
             let spec = json!({"claimRef": reference(&owner)});
             user.create(volume(name, json!({"metadata": {"annotations": annotations}, "spec": spec}))).await;
         }
-        for name in ["v2", "v3"] {
+        // It was provisioned for another claim, so it is not surplus.
+        user.create(merged(in_tree("v4"), json!({"spec": {"claimRef": reference(&owner)}}))).await;
+        for name in ["v2", "v3", "v4"] {
             user.until(&format!("volume {name} is taken back"), |user| {
                 user.object(VOLUMES, name)["spec"]["claimRef"]["uid"].is_null()
             }).await;
