@@ -153,10 +153,15 @@ pub fn admission<R: Reviewer>(
     let live_reviews = Semaphore::new(LIVE_REVIEWS_MAX);
     let bodies = BodyBudget::new();
     let admission = Admission { reviewer, policies, settings, metrics, bodies, reviews, live_reviews };
+    let answer = |service| {
+        post(move |State(admission): State<Arc<Admission<R>>>, request: Request<Body>| async move {
+            admission.respond(request, service).await
+        })
+    };
     Router::new()
-        .route(PATH, post(validate::<R>))
-        .route(MUTATE_PATH, post(mutate::<R>))
-        .route(POLICY_PATH, post(validate_policy::<R>))
+        .route(PATH, answer(Service::Validate))
+        .route(MUTATE_PATH, answer(Service::Mutate))
+        .route(POLICY_PATH, answer(Service::ValidatePolicy))
         .with_state(Arc::new(admission))
 }
 
@@ -176,24 +181,6 @@ enum Service {
     Validate,
     Mutate,
     ValidatePolicy,
-}
-
-async fn validate<R: Reviewer>(
-    State(admission): State<Arc<Admission<R>>>,
-    request: Request<Body>,
-) -> Response {
-    admission.respond(request, Service::Validate).await
-}
-
-async fn mutate<R: Reviewer>(State(admission): State<Arc<Admission<R>>>, request: Request<Body>) -> Response {
-    admission.respond(request, Service::Mutate).await
-}
-
-async fn validate_policy<R: Reviewer>(
-    State(admission): State<Arc<Admission<R>>>,
-    request: Request<Body>,
-) -> Response {
-    admission.respond(request, Service::ValidatePolicy).await
 }
 
 impl<R: Reviewer> Admission<R> {

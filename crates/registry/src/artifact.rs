@@ -68,15 +68,9 @@ impl Artifact {
         if let Some(page) = &self.page {
             annotations.insert(media::PAGE_ANNOTATION.to_owned(), Digest::of(&page.bytes).to_string());
         }
-        Manifest {
-            schema_version: 2,
-            media_type: Some(media::MANIFEST.to_owned()),
-            artifact_type: None,
-            config: Descriptor::of(media::WASM_CONFIG, config),
-            layers: vec![Descriptor::of(media::WASM_LAYER, &self.module)],
-            subject: None,
-            annotations,
-        }
+        let config = Descriptor::of(media::WASM_CONFIG, config);
+        let layers = vec![Descriptor::of(media::WASM_LAYER, &self.module)];
+        Manifest { annotations, ..Manifest::new(config, layers) }
     }
 
     fn check(&self) -> Result<()> {

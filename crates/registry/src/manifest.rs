@@ -140,16 +140,25 @@ impl Manifest {
         serde_json::from_value(value).or_else(|error| invalid(format!("{what} is no manifest: {error}")))
     }
 
-    /// A manifest of an artifact that is about another one.
-    pub(crate) fn referrer(artifact_type: &str, layers: Vec<Descriptor>, subject: Descriptor) -> Self {
+    /// A manifest of an artifact that stands alone.
+    pub(crate) fn new(config: Descriptor, layers: Vec<Descriptor>) -> Self {
         Self {
             schema_version: 2,
             media_type: Some(media::MANIFEST.to_owned()),
-            artifact_type: Some(artifact_type.to_owned()),
-            config: Descriptor::of(media::EMPTY, EMPTY_CONFIG),
+            artifact_type: None,
+            config,
             layers,
-            subject: Some(subject),
+            subject: None,
             annotations: BTreeMap::new(),
+        }
+    }
+
+    /// A manifest of an artifact that is about another one.
+    pub(crate) fn referrer(artifact_type: &str, layers: Vec<Descriptor>, subject: Descriptor) -> Self {
+        Self {
+            artifact_type: Some(artifact_type.to_owned()),
+            subject: Some(subject),
+            ..Self::new(Descriptor::of(media::EMPTY, EMPTY_CONFIG), layers)
         }
     }
 

@@ -71,11 +71,6 @@ impl TrustedKeys {
         }
         Ok(Self { keys, require })
     }
-
-    /// The fingerprints of the keys.
-    pub fn fingerprints(&self) -> impl Iterator<Item = Digest> {
-        self.keys.iter().map(PublicKey::fingerprint)
-    }
 }
 
 /// The tag of the signatures that cosign 2 wrote.

@@ -3,16 +3,14 @@
 //!
 //! Format: <https://github.com/sigstore/cosign/blob/main/specs/SIGNATURE_SPEC.md>.
 
-use std::collections::BTreeMap;
-
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::keys::{PublicKey, SigningKey};
-use super::{Signature, layer, signatures_tag};
+use super::{Signature, layer, signature_layers, signatures_tag};
 use crate::digest::Digest;
-use crate::error::{RegistryError, Result, invalid};
+use crate::error::{Result, invalid};
 use crate::manifest::{Descriptor, Manifest};
 use crate::media;
 use crate::repository::{Name, Repository};
@@ -86,25 +84,13 @@ pub(super) async fn write(
     let payload = payload.to_string().into_bytes();
     let signature = key.sign(&payload).or_else(|error| invalid(error.to_string()))?;
     let tag = Name::Tag(signatures_tag(subject));
-    let mut layers = match to.manifest(&tag).await {
-        Ok(bytes) => Manifest::parse(&bytes, &format!("manifest {tag}"))?.layers,
-        Err(RegistryError::NotFound(_)) => Vec::new(),
-        Err(error) => return Err(error),
-    };
+    let mut layers = signature_layers(to, &tag).await?;
     let layer = Descriptor::of(media::SIMPLE_SIGNING, &payload);
     layers.push(layer.annotated(SIGNATURE, BASE64_STANDARD.encode(&signature)));
     let config = config(&layers);
     to.put_blob(&payload).await?;
     to.put_blob(&config).await?;
-    let manifest = Manifest {
-        schema_version: 2,
-        media_type: Some(media::MANIFEST.to_owned()),
-        artifact_type: None,
-        config: Descriptor::of(media::IMAGE_CONFIG, &config),
-        layers,
-        subject: None,
-        annotations: BTreeMap::new(),
-    };
+    let manifest = Manifest::new(Descriptor::of(media::IMAGE_CONFIG, &config), layers);
     to.put_manifest(&tag, &manifest, &manifest.to_bytes()).await
 }
 
