@@ -1,125 +1,70 @@
 //! An engine that proposes whatever the contract has words for.
 //!
-//! Each of its proposals is one action on objects of the world, as the store shows them. The guard has to
-//! refuse every proposal that breaks a law. Classes, nodes and provisioning are not in the model, and so
-//! neither are the actions about them.
+//! Each of its proposals is one action, in the sync of an object that the action names. The guard has to
+//! refuse every proposal that breaks a law. A single action reaches every rule that the worlds can reach, so
+//! no decision has two.
+//!
+//! Left out is what no world of the model can carry out: classes, nodes and provisioning are not in it, so
+//! neither are `RemoveSelectedNode`, `CreateVolume` and operations on claims. `Emit` and `EnqueueClaim` write
+//! nothing.
 
 use bindery_core::{
-    Action, Answer, CapacityChange, Claim, ClaimPhase, Clear, Cluster, Decision, Edit, Engine, EngineFault,
-    FinalizerEdit, Lookup, Message, Operation, OperationKind, Outcome, PluginOperation, Point, Progress,
-    Question, Request, Source, Stop, Subject, Volume, VolumePhase,
+    AccessMode, Action, Answer, CapacityChange, Claim, ClaimPhase, Clear, Cluster, Decision, Edit, Engine,
+    EngineFault, FinalizerEdit, Lookup, Message, Operation, OperationKind, Outcome, PluginOperation, Point,
+    Progress, Question, ReclaimPolicy, Request, Source, Stop, Subject, Volume, VolumePhase,
 };
+use bindery_kit::gib;
 
 use crate::objects::Id;
 use crate::replay::PLUGIN;
 
-/// A proposal.
-#[derive(Clone, Copy, Debug)]
-enum Proposal {
-    Reserve(Id, Id),
-    Phase(Id, VolumePhase),
-    Bind(Id, Id),
-    Status(Id, ClaimPhase),
-    Unbind(Id),
-    RemoveFinalizer(Id),
-    Delete(Id),
+/// The engine that makes one proposal about each volume, and one about each claim.
+pub(crate) struct Adversary(Option<OfVolume>, Option<OfClaim>);
+
+/// A proposal about a volume.
+#[derive(Clone, Copy)]
+enum OfVolume {
+    Phase(VolumePhase),
+    /// Released, after a live read of its claim.
+    Release,
+    Unbind(Clear),
+    Finalizers {
+        in_tree: FinalizerEdit,
+        external: FinalizerEdit,
+    },
+    Migrate,
+    Policy(ReclaimPolicy),
+    Delete,
     Reclaim(OperationKind),
 }
 
-/// The engine that makes one proposal, by its number.
-pub(crate) struct Adversary(Proposal);
+/// A proposal about a claim.
+#[derive(Clone, Copy)]
+enum OfClaim {
+    Reserve { volume: Id, mark: bool },
+    Bind { volume: Id, set_volume_name: bool, mark: bool },
+    Status(ClaimPhase, CapacityChange),
+    Class,
+    Provision,
+    Migrate,
+}
 
 impl Adversary {
-    /// One engine for each proposal.
+    /// Engines that make every proposal.
     pub(crate) fn all() -> Vec<Self> {
-        let mut proposals =
-            vec![Proposal::Reclaim(OperationKind::Delete), Proposal::Reclaim(OperationKind::Recycle)];
-        for volume in Id::all().filter(|id| id.is_volume()) {
-            for claim in Id::claims() {
-                proposals.extend([Proposal::Reserve(volume, claim), Proposal::Bind(claim, volume)]);
-            }
-            proposals.extend(VolumePhase::ALL.map(|phase| Proposal::Phase(volume, phase)));
-            proposals.extend([Proposal::Unbind(volume), Proposal::RemoveFinalizer(volume)]);
-            proposals.push(Proposal::Delete(volume));
-        }
-        for claim in Id::claims() {
-            proposals.extend(ClaimPhase::ALL.map(|phase| Proposal::Status(claim, phase)));
-        }
-        proposals.into_iter().map(Self).collect()
-    }
-
-    /// The action; `None` if one of its objects does not exist.
-    fn action(&self, cluster: &mut dyn Cluster) -> Result<Option<Action>, Stop> {
-        Ok(match self.0 {
-            Proposal::Reserve(of, by) => {
-                pair(cluster, of, by)?.map(|(volume, claim)| Action::ReserveVolume {
-                    volume: volume.target(),
-                    claim: claim.target(),
-                    mark: volume.claim_ref.is_none(),
-                })
-            }
-            Proposal::Bind(by, of) => pair(cluster, of, by)?.map(|(volume, claim)| {
-                let is_unset = claim.volume_name.is_none();
-                let (volume, claim) = (volume.target(), claim.target());
-                Action::BindClaim { claim, volume, set_volume_name: is_unset, mark: is_unset }
-            }),
-            Proposal::Phase(of, phase) => volume(cluster, of)?.map(|volume| {
-                let is_failed = phase == VolumePhase::Failed;
-                let message = if is_failed { Message::NoRecycler } else { Message::Empty };
-                Action::SetVolumePhase { volume: volume.target(), phase, message }
-            }),
-            Proposal::Unbind(of) => volume(cluster, of)?.map(|volume| {
-                let is_marked = volume.annotations.bound_by_controller;
-                let clear = if is_marked { Clear::Whole } else { Clear::Uid };
-                Action::UnbindVolume { volume: volume.target(), clear }
-            }),
-            Proposal::RemoveFinalizer(of) => volume(cluster, of)?.map(|volume| Action::AnnotateVolume {
-                volume: volume.target(),
-                migrated_to: Edit::Keep,
-                in_tree_finalizer: FinalizerEdit::Remove,
-                external_finalizer: FinalizerEdit::Keep,
-            }),
-            Proposal::Delete(of) => {
-                volume(cluster, of)?.map(|volume| Action::DeleteVolume { volume: volume.target() })
-            }
-            Proposal::Status(of, phase) => {
-                let Some(claim) = claim(cluster, of)? else { return Ok(None) };
-                Some(status(cluster, &claim, phase)?)
-            }
-            Proposal::Reclaim(_) => None,
-        })
-    }
-
-    /// An operation goes straight to the plugin, and then deletes the volume.
-    fn step(&self, progress: &Progress<Volume>) -> Decision {
-        let (call, point) = match progress.operation.kind {
-            OperationKind::Recycle => (PluginOperation::Recycle, Point::Recycled),
-            _ => (PluginOperation::Delete, Point::Deleted),
-        };
-        if progress.point == Point::Start {
-            let call = Action::CallPlugin { plugin: PLUGIN.into(), operation: call };
-            return Decision::new(vec![call.into()], Outcome::Continue(point));
-        }
-        let delete = Action::DeleteVolume { volume: progress.object.target() };
-        Decision::new(vec![delete.into()], Outcome::Done)
+        let (mut volumes, mut claims) = (OfVolume::all().into_iter(), OfClaim::all().into_iter());
+        let next = || Some((volumes.next(), claims.next())).filter(|it| it.0.is_some() || it.1.is_some());
+        std::iter::from_fn(next).map(|(of_volume, of_claim)| Self(of_volume, of_claim)).collect()
     }
 }
 
 impl Engine for Adversary {
     fn decide(&self, request: &Request, cluster: &mut dyn Cluster) -> Result<Decision, EngineFault> {
-        let action = match (&request.subject, self.0) {
-            (Subject::SyncVolumeOperation(progress), _) => {
-                let name = progress.object.name.clone();
-                // The guard wants a plugin called for a volume that was read live.
-                cluster.ask(Question::PluginForVolume(name.clone()))?;
-                cluster.ask(Question::Volume(Source::Live, name))?;
-                return Ok(self.step(progress));
-            }
-            (Subject::SyncVolume(volume), Proposal::Reclaim(kind)) => {
-                let (plugin, uid) = ("".into(), volume.uid.clone());
-                Some(Action::StartOperation(Operation { kind, plugin, uid }))
-            }
-            _ => self.action(cluster)?,
+        let action = match (&request.subject, self.0, self.1) {
+            (Subject::SyncVolumeOperation(progress), ..) => return Ok(operate(progress, cluster)?),
+            (Subject::SyncVolume(volume), Some(proposal), _) => Some(proposal.action(volume, cluster)?),
+            (Subject::SyncClaim(claim), _, Some(proposal)) => proposal.action(claim, cluster)?,
+            _ => None,
         };
         Ok(action.map_or_else(Decision::done, |action| Decision::new(vec![action.into()], Outcome::Done)))
     }
@@ -129,38 +74,122 @@ impl Engine for Adversary {
     }
 }
 
-/// The status that a claim of that phase has: its volume's if it is Bound.
-fn status(cluster: &mut dyn Cluster, claim: &Claim, phase: ClaimPhase) -> Result<Action, Stop> {
-    let named = claim.volume_name.as_deref().map(Id::named);
-    let bound_to = match named.filter(|_| phase == ClaimPhase::Bound) {
-        Some(id) => volume(cluster, id)?,
-        None => None,
+impl OfVolume {
+    fn all() -> Vec<Self> {
+        let mut all = VolumePhase::ALL.map(Self::Phase).to_vec();
+        all.extend([Self::Release, Self::Unbind(Clear::Whole), Self::Unbind(Clear::Uid)]);
+        let (add, keep, remove) = (FinalizerEdit::Add, FinalizerEdit::Keep, FinalizerEdit::Remove);
+        let finalizers = [(add, keep), (remove, keep), (keep, add)];
+        all.extend(finalizers.map(|(in_tree, external)| Self::Finalizers { in_tree, external }));
+        all.extend([ReclaimPolicy::Retain, ReclaimPolicy::Delete, ReclaimPolicy::Recycle].map(Self::Policy));
+        all.extend([OperationKind::Delete, OperationKind::Recycle].map(Self::Reclaim));
+        all.extend([Self::Migrate, Self::Delete]);
+        all
+    }
+
+    fn action(self, it: &Volume, cluster: &mut dyn Cluster) -> Result<Action, Stop> {
+        let volume = it.target();
+        Ok(match self {
+            Self::Phase(phase) => {
+                let is_failed = phase == VolumePhase::Failed;
+                let message = if is_failed { Message::NoRecycler } else { Message::Empty };
+                Action::SetVolumePhase { volume, phase, message }
+            }
+            Self::Release => {
+                if let Some(claim_ref) = &it.claim_ref {
+                    let of = Id::named(&claim_ref.name);
+                    cluster.ask(Question::Claim(Source::Live, of.claim_key()))?;
+                }
+                Action::SetVolumePhase { volume, phase: VolumePhase::Released, message: Message::Empty }
+            }
+            Self::Unbind(clear) => Action::UnbindVolume { volume, clear },
+            Self::Finalizers { in_tree, external } => Action::AnnotateVolume {
+                volume,
+                migrated_to: Edit::Keep,
+                in_tree_finalizer: in_tree,
+                external_finalizer: external,
+            },
+            Self::Migrate => Action::AnnotateVolume {
+                volume,
+                migrated_to: Edit::Set("csi.example.com".into()),
+                in_tree_finalizer: FinalizerEdit::Keep,
+                external_finalizer: FinalizerEdit::Keep,
+            },
+            Self::Policy(policy) => Action::SetReclaimPolicy { volume, policy },
+            Self::Delete => Action::DeleteVolume { volume },
+            Self::Reclaim(kind) => {
+                Action::StartOperation(Operation { kind, plugin: "".into(), uid: it.uid.clone() })
+            }
+        })
+    }
+}
+
+impl OfClaim {
+    fn all() -> Vec<Self> {
+        let mut all = vec![Self::Class, Self::Provision, Self::Migrate];
+        for volume in Id::all().filter(|id| id.is_volume()) {
+            for mark in [true, false] {
+                all.push(Self::Reserve { volume, mark });
+                all.extend([true, false].map(|set_volume_name| Self::Bind { volume, set_volume_name, mark }));
+            }
+        }
+        for capacity in [CapacityChange::Keep, CapacityChange::Remove, CapacityChange::Whole(gib(1))] {
+            all.extend(ClaimPhase::ALL.map(|phase| Self::Status(phase, capacity)));
+        }
+        all
+    }
+
+    /// The action; `None` if the volume that it names does not exist.
+    fn action(self, it: &Claim, cluster: &mut dyn Cluster) -> Result<Option<Action>, Stop> {
+        let claim = it.target();
+        Ok(Some(match self {
+            Self::Reserve { volume, mark } => {
+                let Some(volume) = find(cluster, volume)? else { return Ok(None) };
+                Action::ReserveVolume { volume: volume.target(), claim, mark }
+            }
+            Self::Bind { volume, set_volume_name, mark } => {
+                let Some(volume) = find(cluster, volume)? else { return Ok(None) };
+                Action::BindClaim { claim, volume: volume.target(), set_volume_name, mark }
+            }
+            Self::Status(phase, capacity) => {
+                // Every volume of the model has this mode.
+                let modes = Edit::Set(vec![AccessMode::ReadWriteOnce]);
+                let access_modes = if phase == ClaimPhase::Bound { modes } else { Edit::Remove };
+                Action::SetClaimStatus { claim, phase, access_modes, capacity, attributes_class: Edit::Keep }
+            }
+            Self::Class => Action::SetClaimClass { claim, class: "gold".into() },
+            Self::Provision => {
+                let provisioner = Some(PLUGIN.into());
+                Action::AnnotateClaim { claim, provisioner, migrated_to: Edit::Keep }
+            }
+            Self::Migrate => {
+                let migrated_to = Edit::Set("csi.example.com".into());
+                Action::AnnotateClaim { claim, provisioner: None, migrated_to }
+            }
+        }))
+    }
+}
+
+/// An operation goes straight to the plugin, and then deletes the volume.
+fn operate(progress: &Progress<Volume>, cluster: &mut dyn Cluster) -> Result<Decision, Stop> {
+    let name = progress.object.name.clone();
+    // The guard wants a plugin called for a volume that was read live.
+    cluster.ask(Question::Plugin(PLUGIN.into()))?;
+    cluster.ask(Question::PluginForVolume(name.clone()))?;
+    cluster.ask(Question::Volume(Source::Live, name))?;
+    let (operation, point) = match progress.operation.kind {
+        OperationKind::Recycle => (PluginOperation::Recycle, Point::Recycled),
+        _ => (PluginOperation::Delete, Point::Deleted),
     };
-    let capacity = bound_to.as_ref().and_then(|volume| volume.capacity);
-    let is_bound = claim.status.phase == ClaimPhase::Bound;
-    Ok(Action::SetClaimStatus {
-        claim: claim.target(),
-        phase,
-        access_modes: bound_to.map_or(Edit::Remove, |volume| Edit::Set(volume.access_modes)),
-        capacity: match capacity {
-            Some(_) if is_bound => CapacityChange::Keep,
-            Some(capacity) => CapacityChange::Whole(capacity),
-            None => CapacityChange::Remove,
-        },
-        attributes_class: Edit::Remove,
-    })
+    if progress.point == Point::Start {
+        let call = Action::CallPlugin { plugin: PLUGIN.into(), operation };
+        return Ok(Decision::new(vec![call.into()], Outcome::Continue(point)));
+    }
+    let delete = Action::DeleteVolume { volume: progress.object.target() };
+    Ok(Decision::new(vec![delete.into()], Outcome::Done))
 }
 
-fn pair(cluster: &mut dyn Cluster, of: Id, by: Id) -> Result<Option<(Volume, Claim)>, Stop> {
-    Ok(volume(cluster, of)?.zip(claim(cluster, by)?))
-}
-
-fn volume(cluster: &mut dyn Cluster, id: Id) -> Result<Option<Volume>, Stop> {
-    let answer = cluster.ask(Question::Volume(Source::Overlay, id.name().into()))?;
+fn find(cluster: &mut dyn Cluster, volume: Id) -> Result<Option<Volume>, Stop> {
+    let answer = cluster.ask(Question::Volume(Source::Overlay, volume.name().into()))?;
     Ok(if let Answer::Volume(Lookup::Found(volume)) = answer { Some((*volume).clone()) } else { None })
-}
-
-fn claim(cluster: &mut dyn Cluster, id: Id) -> Result<Option<Claim>, Stop> {
-    let answer = cluster.ask(Question::Claim(Source::Overlay, id.claim_key()))?;
-    Ok(if let Answer::Claim(Lookup::Found(claim)) = answer { Some((*claim).clone()) } else { None })
 }

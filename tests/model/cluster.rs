@@ -34,7 +34,6 @@ mod canonical;
 mod step;
 mod words;
 
-use std::fmt;
 use std::sync::Arc;
 
 use bindery_invariants::Rule;
@@ -97,7 +96,7 @@ pub(crate) struct Cluster {
 /// What the arrival of a request does.
 struct Arrived {
     effect: Effect,
-    broken: Vec<Vec<law::Break>>,
+    broken: [Vec<Vec<law::Break>>; 2],
 }
 
 /// A step that breaks a law: which.
@@ -329,8 +328,9 @@ impl Cluster {
         }
         let request = Arc::clone(self.turns.request(turn));
         let live = [0, 1, 2, 3].map(|id| self.turns.told_live(turn, Id(id)).collect());
+        let known = [0, 1, 2, 3].map(|id| self.turns.known(turn, Id(id)).collect());
         let contents = &mut self.turns.contents;
-        let told = law::Told { now: &state.now, live: &live };
+        let told = law::Told { now: &state.now, live: &live, known: &known };
         let broken = law::broken_by(contents, &told, &request);
         let effect = match &*request {
             Request::Write(write) => server::write(contents, &state.now, write),
@@ -373,12 +373,6 @@ impl From<Stage> for Work {
             Stage::Asks(turn) => Self::Asks(turn),
             Stage::Ended(view) => Self::Idle(view),
         }
-    }
-}
-
-impl fmt::Display for Broken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Objects of the model in Kubernetes' JSON, for the invariants.
 
-use bindery_core::{AccessMode, Claim, ClaimRef, Quantity, ReclaimPolicy, Volume};
+use bindery_core::{AccessMode, Claim, ClaimRef, Quantity, Selector, Volume};
 use bindery_kit::gib;
 use serde_json::{Map, Value, json};
 
@@ -9,12 +9,6 @@ pub(crate) fn volume(volume: &Volume) -> Value {
         ("pv.kubernetes.io/bound-by-controller", volume.annotations.bound_by_controller.then_some("yes")),
         ("pv.kubernetes.io/provisioned-by", volume.annotations.provisioned_by.as_deref()),
     ]);
-    let policy = match volume.policy {
-        ReclaimPolicy::Retain => "Retain",
-        ReclaimPolicy::Delete => "Delete",
-        ReclaimPolicy::Recycle => "Recycle",
-        ReclaimPolicy::Unknown => "Unknown",
-    };
     let finalizers: Vec<&str> = volume.finalizers.iter().map(|finalizer| &**finalizer).collect();
     json!({
         "metadata": {
@@ -28,7 +22,9 @@ pub(crate) fn volume(volume: &Volume) -> Value {
             "capacity": {"storage": amount(volume.capacity.as_ref())},
             "accessModes": modes(&volume.access_modes),
             "storageClassName": &*volume.class,
-            "persistentVolumeReclaimPolicy": policy,
+            "volumeMode": volume.mode.name(),
+            "volumeAttributesClassName": volume.attributes_class.as_deref(),
+            "persistentVolumeReclaimPolicy": volume.policy.name(),
             "claimRef": volume.claim_ref.as_ref().map(claim_ref),
         },
         "status": {"phase": volume.phase.name()},
@@ -59,7 +55,10 @@ pub(crate) fn claim(claim: &Claim) -> Value {
         "spec": {
             "resources": {"requests": {"storage": amount(Some(&claim.request))}},
             "accessModes": modes(&claim.access_modes),
+            "selector": {"matchExpressions": claim.selector.as_ref().map(requirements)},
             "storageClassName": claim.class_or_empty(),
+            "volumeMode": claim.mode.name(),
+            "volumeAttributesClassName": claim.attributes_class.as_deref(),
             "volumeName": claim.volume_name.as_deref().unwrap_or_default(),
         },
         "status": status,
@@ -88,8 +87,12 @@ fn amount(quantity: Option<&Quantity>) -> Value {
     json!(size.expect("the model has no other size").1)
 }
 
-fn modes(modes: &[AccessMode]) -> Value {
-    let is_known = modes.iter().all(|mode| *mode == AccessMode::ReadWriteOnce);
-    assert!(is_known, "the model has no other access mode");
-    json!(vec!["ReadWriteOnce"; modes.len()])
+fn modes(modes: &[AccessMode]) -> Vec<&'static str> {
+    modes.iter().map(|mode| mode.name()).collect()
+}
+
+/// The model asks for labels only by their key.
+fn requirements(selector: &Selector) -> Vec<Value> {
+    let Selector::Requirements(requirements) = selector else { panic!("the model has no invalid selector") };
+    requirements.iter().map(|it| json!({"key": &*it.key, "operator": "Exists"})).collect()
 }

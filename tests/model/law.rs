@@ -4,14 +4,20 @@
 //! No API server changes two objects at once. So what a turn was told by the API server itself, by a live
 //! read or by the answer to a write, may have changed since; a law is broken if the write is wrong both now
 //! and by all that its turn was told.
+//!
+//! Most writes do no lasting harm, and may rest on a cache. Laws about these (`duty`) are broken if the write
+//! is wrong by all that its replica had seen, too.
+
+use std::collections::BTreeSet;
 
 use bindery_controller::Write;
-use bindery_core::{Action, ClaimPhase, Volume};
+use bindery_core::{Action, ClaimPhase, ReclaimPolicy, Volume};
 use bindery_invariants::{Rule, Snapshot, Violation};
 
+use crate::duty;
 use crate::json;
 use crate::objects::{Contents, Each, Id, Seen, Stored};
-use crate::replay::Request;
+use crate::replay::{PLUGIN, Request};
 use crate::server;
 
 /// Objects as they are, and as a turn was told that they are.
@@ -19,6 +25,8 @@ pub(crate) struct Told<'a> {
     pub(crate) now: &'a Each<Seen>,
     /// For each object, states that the API server told.
     pub(crate) live: &'a Each<Vec<Seen>>,
+    /// For each object, these states and those that the replica's caches had.
+    pub(crate) known: &'a Each<Vec<Seen>>,
 }
 
 /// A law that is broken.
@@ -30,21 +38,31 @@ pub(crate) struct Break {
 }
 
 /// What a request breaks if it is carried out: in the present world first, then in each other world that its
-/// turn was told of.
-pub(crate) fn broken_by(contents: &mut Contents, told: &Told<'_>, request: &Request) -> Vec<Vec<Break>> {
+/// turn was told of. The second list is about [`duty`], in each world that its replica knew.
+pub(crate) fn broken_by(contents: &mut Contents, told: &Told<'_>, request: &Request) -> [Vec<Vec<Break>>; 2] {
     let write = match request {
-        Request::Read(_) => return Vec::new(),
-        Request::Destroy(id) => return vec![destroys(contents, told.now, *id).into_iter().collect()],
+        Request::Read(_) => return Default::default(),
+        Request::Destroy(id) => {
+            return [vec![destroys(contents, told.now, *id).into_iter().collect()], Vec::new()];
+        }
         Request::Write(write) => write,
     };
     let effect = server::write(contents, told.now, write);
-    let Some((written, after)) = effect.change else { return Vec::new() };
-    let worlds = worlds(told, written);
-    worlds.iter().map(|now| in_world(contents, now, write, (written, after))).collect()
+    let Some((written, after)) = effect.change else { return Default::default() };
+    let live = worlds(told.now, told.live, written);
+    let known = worlds(told.now, told.known, written);
+    [
+        live.iter().map(|now| in_world(contents, now, write, (written, after))).collect(),
+        known.iter().map(|now| undutiful(contents, now, write, (written, after))).collect(),
+    ]
 }
 
 /// The law that is broken in every world, apart from rules that a user broke: as it is in the first one.
-pub(crate) fn verdict(worlds: &[Vec<Break>], excused: &[Rule]) -> Option<String> {
+pub(crate) fn verdict(broken: &[Vec<Vec<Break>>], excused: &[Rule]) -> Option<String> {
+    broken.iter().find_map(|worlds| in_every(worlds, excused))
+}
+
+fn in_every(worlds: &[Vec<Break>], excused: &[Rule]) -> Option<String> {
     let is_excused = |broken: &&Break| broken.rule.is_some_and(|rule| excused.contains(&rule));
     let mut firsts = worlds.iter().map(|breaks| breaks.iter().find(|broken| !is_excused(broken)));
     let first = firsts.next()??;
@@ -52,11 +70,12 @@ pub(crate) fn verdict(worlds: &[Vec<Break>], excused: &[Rule]) -> Option<String>
 }
 
 /// The worlds that a write may have been decided for: the present one first.
-fn worlds(told: &Told<'_>, written: Id) -> Vec<Each<Seen>> {
-    let mut worlds = vec![*told.now];
+fn worlds(now: &Each<Seen>, seen: &Each<Vec<Seen>>, written: Id) -> Vec<Each<Seen>> {
+    let mut worlds = vec![*now];
     for id in Id::all().filter(|id| *id != written) {
+        let others: BTreeSet<_> = seen[id.index()].iter().filter(|seen| **seen != now[id.index()]).collect();
         let known = worlds.clone();
-        for seen in &told.live[id.index()] {
+        for seen in others {
             worlds.extend(known.iter().map(|world| replaced(world, id, *seen)));
         }
     }
@@ -77,13 +96,38 @@ fn in_world(
         }
         _ => None,
     };
-    let before = snapshot(contents, now).harms();
-    let after = snapshot(contents, &replaced(now, written, after)).harms();
-    let is_new = |harm: &Violation| {
-        !before.iter().any(|known| (known.rule, &known.object) == (harm.rule, &harm.object))
+    let harms = new(contents, now, (written, after), Snapshot::harms);
+    wrong.into_iter().chain(harms).collect()
+}
+
+/// What a write breaks that does no lasting harm.
+fn undutiful(
+    contents: &Contents,
+    now: &Each<Seen>,
+    write: &Write<Volume>,
+    (written, after): (Id, Seen),
+) -> Vec<Break> {
+    let wrong = duty::neglected(contents, now, &write.action, (written, after)).map(broken);
+    let rules = duty::rules(&write.action);
+    let mut left = new(contents, now, (written, after), Snapshot::violations);
+    left.retain(|broken| broken.rule.is_some_and(|rule| rules.contains(&rule)));
+    wrong.into_iter().chain(left).collect()
+}
+
+/// What is wrong after a write and was not before.
+fn new(
+    contents: &Contents,
+    now: &Each<Seen>,
+    (written, after): (Id, Seen),
+    violations: fn(&Snapshot) -> Vec<Violation>,
+) -> Vec<Break> {
+    let before = violations(&snapshot(contents, now));
+    let after = violations(&snapshot(contents, &replaced(now, written, after)));
+    let is_new = |found: &Violation| {
+        !before.iter().any(|known| (known.rule, &known.object) == (found.rule, &found.object))
     };
     let new = after.into_iter().filter(is_new);
-    wrong.into_iter().chain(new.map(|harm| Break { rule: Some(harm.rule), why: harm.to_string() })).collect()
+    new.map(|found| Break { rule: Some(found.rule), why: found.to_string() }).collect()
 }
 
 fn replaced(now: &Each<Seen>, id: Id, seen: Seen) -> Each<Seen> {
@@ -92,10 +136,18 @@ fn replaced(now: &Each<Seen>, id: Id, seen: Seen) -> Each<Seen> {
     now
 }
 
-/// Why the data of a volume must be kept: a claim has it.
-fn destroys(contents: &Contents, now: &Each<Seen>, volume: Id) -> Option<Break> {
-    let owner = Id::claims().find(|claim| has(contents, now, *claim, volume))?;
-    Some(broken(format!("volume {volume} is destroyed, and claim {owner} has it")))
+/// Why the data of a volume must be kept: a claim has it, or another one deletes it, or nobody does.
+fn destroys(contents: &Contents, now: &Each<Seen>, id: Id) -> Option<Break> {
+    if let Some(owner) = Id::claims().find(|claim| has(contents, now, *claim, id)) {
+        return Some(broken(format!("volume {id} is destroyed, and claim {owner} has it")));
+    }
+    let volume = contents.get(now[id.index()].content).volume()?;
+    let annotations = &volume.annotations;
+    let is_kept = volume.policy == ReclaimPolicy::Retain;
+    let is_others = annotations.migrated_to.is_some()
+        || annotations.provisioned_by.as_deref().is_some_and(|provisioner| provisioner != PLUGIN);
+    (is_kept || is_others)
+        .then(|| broken(format!("volume {id} is destroyed, and is not the binder's to delete")))
 }
 
 /// Whether claim and volume point at each other.

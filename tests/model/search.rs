@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
+use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::{Duration, Instant};
 
@@ -22,8 +23,15 @@ pub(crate) struct Found {
     /// Whether every state was visited.
     pub(crate) is_whole: bool,
     pub(crate) took: Duration,
-    /// The broken law, and the shortest way to break it.
-    pub(crate) broken: Option<String>,
+    pub(crate) broken: Option<Broken>,
+}
+
+/// A broken law.
+pub(crate) struct Broken {
+    pub(crate) world: &'static str,
+    pub(crate) law: String,
+    /// The steps of the shortest way to break it, in words.
+    pub(crate) way: Vec<String>,
 }
 
 /// How a state was reached: from the state of that number, by the step of that number.
@@ -48,6 +56,13 @@ pub(crate) fn search(cluster: &mut Cluster, states_max: usize) -> Found {
     }
 }
 
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { world, law, way } = self;
+        write!(f, "{world}:\n{}\n{law}", way.join("\n"))
+    }
+}
+
 struct Search<'a> {
     cluster: &'a mut Cluster,
     rest: Rest,
@@ -56,7 +71,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn run(&mut self, initial: State, states_max: usize) -> Option<String> {
+    fn run(&mut self, initial: State, states_max: usize) -> Option<Broken> {
         let mut open = VecDeque::new();
         self.reach(&initial, Way { from: 0, step: 0 });
         open.push_back(initial);
@@ -64,9 +79,10 @@ impl Search<'_> {
         let mut number = 0;
         while let Some(state) = open.pop_front() {
             if self.cluster.world.comes_to_rest
-                && let Err(broken) = self.rest.check(self.cluster, &state)
+                && let Err(law) = self.rest.check(self.cluster, &state)
             {
-                return Some(format!("{}{broken}", self.story(number)));
+                let way = self.story(number);
+                return Some(self.broken(law, way));
             }
             for (at, step) in (0_u16..).zip(&steps) {
                 let way = Way { from: number, step: at };
@@ -77,15 +93,20 @@ impl Search<'_> {
                         }
                     }
                     Ok(None) => {}
-                    Err(broken) => {
+                    Err(law) => {
                         let last = self.cluster.describe(&state, *step);
-                        return Some(format!("{}{last}\n{broken}", self.story(number)));
+                        let way = self.story(number).into_iter().chain([last]).collect();
+                        return Some(self.broken(law.0, way));
                     }
                 }
             }
             number += 1;
         }
         None
+    }
+
+    fn broken(&self, law: String, way: Vec<String>) -> Broken {
+        Broken { world: self.cluster.world.name, law, way }
     }
 
     /// Records a state. Returns whether it is new.
@@ -110,12 +131,12 @@ impl Search<'_> {
     }
 
     /// The steps to a state, in words.
-    fn story(&mut self, number: u32) -> String {
+    fn story(&mut self, number: u32) -> Vec<String> {
         let mut state = self.cluster.initial();
-        let mut story = String::new();
+        let mut story = Vec::new();
         for number in self.way_to(number as usize) {
             let step = self.cluster.steps()[usize::from(self.ways[number].step)];
-            story += &format!("{}\n", self.cluster.describe(&state, step));
+            story.push(self.cluster.describe(&state, step));
             let Ok(Some(after)) = self.cluster.take(&state, step) else {
                 unreachable!("it was taken before")
             };

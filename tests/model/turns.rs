@@ -136,6 +136,18 @@ impl Turns {
         })
     }
 
+    /// What a turn may have taken an object for: what it was told, and what the caches of its replica had.
+    pub(crate) fn known(&self, turn: Turn, id: Id) -> impl Iterator<Item = Seen> {
+        let Waiting { began, events, .. } = self.waiting(turn);
+        let Knowledge { cache, assumed, .. } = self.knowledge(began.0);
+        let delivered = events.iter().filter_map(move |event| match event {
+            Event::Delivered(of, seen) if *of == id => Some(*seen),
+            _ => None,
+        });
+        let cached = [cache[id.index()]].into_iter().chain(assumed[id.index()]).chain(delivered);
+        cached.chain(self.told_live(turn, id))
+    }
+
     /// Whether a delivery can change what a turn does before it ends. The writes of a sync follow from its
     /// decision, whatever its caches are told meanwhile.
     pub(crate) fn heeds_deliveries(&self, turn: Turn) -> bool {

@@ -1,6 +1,6 @@
 //! The worlds that are searched.
 
-use bindery_core::{ClaimPhase, ClaimRef, ReclaimPolicy, Volume, VolumePhase};
+use bindery_core::{ReclaimPolicy, Volume};
 use bindery_kit::VOLUME_PROTECTION;
 
 use crate::objects::{Each, Id, Stored};
@@ -30,13 +30,13 @@ pub(crate) struct World {
     pub(crate) comes_to_rest: bool,
 }
 
-const V1: Id = Id(0);
-const V2: Id = Id(1);
-const C1: Id = Id(2);
-const C2: Id = Id(3);
+pub(crate) const V1: Id = Id(0);
+pub(crate) const V2: Id = Id(1);
+pub(crate) const C1: Id = Id(2);
+pub(crate) const C2: Id = Id(3);
 
 /// A volume: v1 is deleted with its claim, v2 is kept.
-fn volume(id: Id) -> Volume {
+pub(crate) fn volume(id: Id) -> Volume {
     let policy = if id == V1 { ReclaimPolicy::Delete } else { ReclaimPolicy::Retain };
     Volume { policy, finalizers: vec![VOLUME_PROTECTION.into()], ..bindery_kit::volume(id.name()) }
 }
@@ -99,33 +99,4 @@ pub(crate) fn large() -> Vec<World> {
         world("two claims want one volume, and a user edits", &[V1, C1, C2], edit),
         world("a claim has a choice, and a user edits", &[V1, V2, C1], edit),
     ]
-}
-
-/// A bound pair and a claim that wants its volume, for engines that want to part the pair.
-pub(crate) fn of_the_adversary() -> World {
-    let all = [V1, V2, C1, C2];
-    let mut objects = with(&all);
-    let mut claim = bindery_kit::claim(C1.claim_key());
-    let mut volume = volume(V1);
-    claim.volume_name = Some(volume.name.clone());
-    claim.annotations.bind_completed = true;
-    claim.annotations.bound_by_controller = true;
-    claim.status.phase = ClaimPhase::Bound;
-    claim.status.access_modes.clone_from(&volume.access_modes);
-    (claim.status.capacity, claim.status.has_capacity) = (volume.capacity, true);
-    volume.claim_ref = Some(ClaimRef {
-        namespace: claim.key.namespace.clone(),
-        name: claim.key.name.clone(),
-        uid: Some(claim.uid.clone()),
-    });
-    volume.annotations.bound_by_controller = true;
-    volume.phase = VolumePhase::Bound;
-    (objects[V1.index()], objects[C1.index()]) = (volume.into(), claim.into());
-    World {
-        name: "an engine wants to part a pair",
-        objects,
-        edits: Vec::new(),
-        budget: Budget { deletions: 1, creations: 1, ..Budget::default() },
-        comes_to_rest: false,
-    }
 }

@@ -17,9 +17,12 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
-use self::copy::Copy;
+pub(crate) use self::copy::Copy;
 use self::patch::{Defect, Test};
 use crate::{say, workspace};
+
+/// The patch with which `cargo xtask soak rules` takes rules of the guard out.
+pub(crate) const RULES: &str = "tests/model/rules.patch";
 
 /// Bring back known bugs, one after the other, and show which test catches each.
 #[derive(clap::Args)]
@@ -135,17 +138,22 @@ mod tests {
         let root = workspace::root();
         let defects = patch::read_all(root).expect("every head is complete");
         assert!(defects.len() >= 15, "{} defects", defects.len());
+        must_apply(&root.join(RULES));
         for defect in defects {
-            let mut command = Command::new("git");
-            command.current_dir(root).args(["apply", "--check"]).arg(&defect.file);
-            let output = command.output().expect("git is there");
-            let errors = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{} does not apply: {errors}", defect.name);
+            must_apply(&defect.file);
             for test in defect.tests {
                 let function = test.name.rsplit("::").next().expect("a name");
                 assert!(is_somewhere(root, function), "{}: there is no test {function}", defect.name);
             }
         }
+    }
+
+    fn must_apply(patch: &Path) {
+        let mut command = Command::new("git");
+        command.current_dir(workspace::root()).args(["apply", "--check"]).arg(patch);
+        let output = command.output().expect("git is there");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{} does not apply: {errors}", patch.display());
     }
 
     fn is_somewhere(root: &Path, function: &str) -> bool {

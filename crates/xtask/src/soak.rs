@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 
+use crate::defects::{self, Copy};
 use crate::tools::{self, Tool, debian};
 use crate::{components, process, record, test, workspace};
 
@@ -86,6 +87,8 @@ enum Run {
     Pairs,
     /// All states of clusters with two volumes, two claims and two replicas.
     Model,
+    /// Takes each rule of the guard out in turn, and has an engine that proposes anything look for the harm.
+    Rules,
     /// New worlds, in which Bindery must do what upstream's controller does.
     Upstream,
     /// The guard against an oracle, and admission and the playground's API server against any request, guided
@@ -130,6 +133,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             Run::Worlds => worlds(arguments.worlds),
             Run::Pairs => pairs(arguments.scripts),
             Run::Model => model(arguments.states),
+            Run::Rules => rules(),
             Run::Upstream => upstream(arguments.cases),
             Run::Fuzz => fuzz(arguments.seconds),
             Run::Image => image(),
@@ -192,6 +196,17 @@ fn pairs(scripts: u32) -> Result<()> {
 fn model(states: u32) -> Result<()> {
     let mut command = cargo_test(&["--release", "--package", "bindery-model", "--", "--nocapture"]);
     process::run(command.env("BINDERY_MODEL", "whole").env("BINDERY_STATES", states.to_string()))
+}
+
+fn rules() -> Result<()> {
+    let target = workspace::target_folder()?;
+    let copy = Copy::make(workspace::root(), &target.join("rules"))?;
+    copy.with(&workspace::root().join(defects::RULES), || {
+        let test = "each_rule_that_is_taken_out_is_found_as_listed";
+        let mut command = cargo_test(&["--release", "--package", "bindery-model", "--", "--nocapture", test]);
+        command.current_dir(copy.root()).env("CARGO_TARGET_DIR", target.join("rules-build"));
+        process::run(command.env("BINDERY_MODEL", "rules"))
+    })
 }
 
 fn upstream(count: u32) -> Result<()> {

@@ -8,14 +8,14 @@ use anyhow::Result;
 use crate::process;
 
 /// A copy of the files that git tracks or would add, in their current state.
-pub(super) struct Copy {
+pub(crate) struct Copy {
     root: PathBuf,
 }
 
 impl Copy {
     /// Makes the copy, or updates the one of an earlier run. Git leaves unchanged files alone, so cargo
     /// rebuilds only what has changed.
-    pub(super) fn make(checkout: &Path, root: &Path) -> Result<Self> {
+    pub(crate) fn make(checkout: &Path, root: &Path) -> Result<Self> {
         let commit = &snapshot(checkout, &root.with_extension("index"))?;
         let checked_out = ["checkout", "--quiet", "--force", "--detach", commit];
         if !root.join(".git").is_file() || process::run(git(root).args(checked_out)).is_err() {
@@ -32,12 +32,12 @@ impl Copy {
     }
 
     /// The copy's folder.
-    pub(super) fn root(&self) -> &Path {
+    pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
     /// Calls `act` while a patch is applied.
-    pub(super) fn with<T>(&self, patch: &Path, act: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub(crate) fn with<T>(&self, patch: &Path, act: impl FnOnce() -> Result<T>) -> Result<T> {
         process::run(git(&self.root).arg("apply").arg(patch))?;
         let result = act();
         process::run(git(&self.root).args(["apply", "--reverse"]).arg(patch))?;
