@@ -17,6 +17,9 @@ pub enum RegistryError {
     /// The trusted keys have not signed it.
     #[error("{0}")]
     Unverified(String),
+    /// The layout has no room for it.
+    #[error("{0}")]
+    Full(String),
     /// What it answered breaks a rule or a limit.
     #[error("{0}")]
     Invalid(String),

@@ -24,6 +24,8 @@ const INDEX_MAX: usize = 4 << 20;
 /// A layout. What is in it is checked as if it came from a registry.
 pub struct Layout {
     folder: PathBuf,
+    /// Most bytes of all blobs.
+    bytes_max: u64,
     /// Held while the index is changed.
     writing: Mutex<()>,
 }
@@ -31,7 +33,13 @@ pub struct Layout {
 impl Layout {
     /// The layout in a folder, which may not exist yet.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
-        Self { folder: folder.into(), writing: Mutex::default() }
+        Self { folder: folder.into(), bytes_max: u64::MAX, writing: Mutex::default() }
+    }
+
+    /// The same with a limit, in bytes of all blobs: what is more is [`RegistryError::Full`].
+    #[must_use]
+    pub fn with_limit(self, bytes_max: u64) -> Self {
+        Self { bytes_max, ..self }
     }
 
     /// The entries of the index: every manifest, by digest and tag.
@@ -137,7 +145,11 @@ impl Layout {
         let _writing = self.writing.lock();
         let mut index = Index::default();
         let mut blobs = std::collections::BTreeSet::new();
-        for entry in self.entries()? {
+        let entries = match self.entries() {
+            Err(RegistryError::NotFound(_)) => Vec::new(),
+            entries => entries?,
+        };
+        for entry in entries {
             let Ok(manifest) = self.parsed(&entry.digest) else { continue };
             let is_about = manifest.subject.as_ref().map(|subject| subject.digest);
             let tagged = entry.annotations.get(media::REF_NAME).and_then(|tag| named_by_tag(tag));
@@ -223,6 +235,12 @@ impl Repository for Layout {
         // A file that is there may be broken.
         if self.read(&path, bytes.len()).is_ok_and(|known| known == bytes) {
             return Ok(());
+        }
+        let _writing = self.writing.lock();
+        let (kept, max) = (self.size(), self.bytes_max);
+        if kept.saturating_add(bytes.len() as u64) > max {
+            let why = format!("it has {kept} of at most {max} bytes, no room for {} more", bytes.len());
+            return Err(RegistryError::Full(self.name(&why)));
         }
         self.write(&path, bytes)
     }

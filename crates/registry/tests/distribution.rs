@@ -143,6 +143,20 @@ async fn a_layout_finds_changed_bytes_and_forgets_what_is_not_kept() {
 }
 
 #[tokio::test]
+async fn a_layout_never_has_more_bytes_than_its_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let layout = Layout::new(folder.path()).with_limit(100);
+    for (blob, has_room) in [(&[0; 60][..], true), (&[0; 60], true), (&[1; 41], false), (&[1; 40], true)] {
+        match layout.put_blob(blob).await {
+            Ok(()) => assert!(has_room),
+            Err(RegistryError::Full(why)) => assert!(!has_room && why.contains("60 of at most 100 bytes")),
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert_eq!(layout.size(), 100);
+}
+
+#[tokio::test]
 async fn a_module_is_kept_by_its_own_digest_for_as_long_as_it_is_wanted() {
     let folder = tempfile::tempdir().unwrap();
     let layout = Layout::new(folder.path());

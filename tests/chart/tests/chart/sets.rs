@@ -129,6 +129,8 @@ fn the_notes_name_the_next_step() {
         (json!({}), &["`helm uninstall` keeps the kinds"], &["deletes the kinds"]),
         (json!({"crds": {"keep": false}}), &["`helm uninstall` deletes the kinds"], &["keeps the kinds"]),
         (json!({"crds": {"install": false}}), &[], &["the kinds"]),
+        (json!({"journal": {"enabled": true}}), &["journal is in an emptyDir: each rollout"], &[]),
+        (json!({"journal": {"enabled": true, "existingClaim": "j"}}), &[], &["journal"]),
         (json!({"replicas": Value::Null}), &[], &["No replica runs", "With one replica"]),
         (
             json!({"mode": "own", "steer": {"classes": ["local"], "admission": "policy"}}),
