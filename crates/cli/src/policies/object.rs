@@ -24,7 +24,7 @@ use tokio::task::spawn_blocking;
 
 pub(crate) use self::fault::{Cause, Fault};
 pub(crate) use self::hosts::Hosts;
-pub(crate) use self::shadow::shadows;
+pub(crate) use self::shadow::{is_in_shadow, shadows};
 use super::Document;
 use super::registry::named_digest;
 use crate::compile::ComponentKind;
@@ -277,7 +277,7 @@ impl LoadedObject {
         hosts: &Hosts,
     ) -> Result<(Effect, String), Fault> {
         let kind = if object["kind"] == ENGINE { ComponentKind::Engine } else { ComponentKind::Policy };
-        let compiled = hosts.compile(kind, &module).await;
+        let compiled = hosts.compile(kind, &module, is_in_shadow(object)).await;
         compiled.map_err(|error| Fault { cause: Cause::ModuleInvalid, why: format!("{error:#}") })?;
         let (object, hosts) = (object.clone(), hosts.clone());
         let loaded = spawn_blocking(move || load::load(&object, &module, &cases, &hosts)).await;

@@ -20,7 +20,7 @@ use anyhow::Result;
 use bindery_controller::Binder;
 use bindery_core::{Engine, Text};
 use bindery_kube::{ApiClient, ApiPort, PolicyObjects, PolicyWatches};
-use bindery_policy::{ENGINE, ObjectStatus, ObservedEngine, RECLAIM_POLICY};
+use bindery_policy::{ObjectStatus, ObservedEngine, RECLAIM_POLICY};
 use bindery_webhook::PolicyReviewer;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -126,7 +126,7 @@ impl ConfiguredObjects {
     }
 
     /// Waits until all kinds are listed, then loads them. `awaits` is told what is awaited. What a policy
-    /// matches that is still being compiled by then is held; an engine is awaited.
+    /// matches that is still being compiled by then is held; an engine is awaited, and no shadow.
     pub(super) async fn first(&mut self, awaits: impl Fn(String)) -> Components {
         while let Some(awaited) = self.objects.awaited() {
             awaits(awaited);
@@ -134,7 +134,7 @@ impl ConfiguredObjects {
         }
         awaits("the compilation of engines and policies".to_owned());
         self.refresh(false);
-        while self.loads.together_until().is_some() || self.loads.has_kind(ENGINE) {
+        while self.loads.delay_start() {
             self.next_change().await;
         }
         self.publish();
@@ -155,9 +155,8 @@ impl ConfiguredObjects {
     pub(super) async fn run(mut self, binder: Arc<Binder<ApiPort>>, leads: Arc<AtomicBool>) {
         let mut ticks = interval(STATUS_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut changed = Changed::default();
+        let (mut changed, mut is_tick) = (Changed::default(), false);
         loop {
-            let mut is_tick = false;
             tokio::select! {
                 later = self.next_change() => changed.add(later),
                 _ = ticks.tick() => {
@@ -175,6 +174,7 @@ impl ConfiguredObjects {
             }
             self.write_status(&binder, &leads, is_tick).await;
         }
+            is_tick = false;
     }
 
     /// Waits for a change of an object, or for the end of a load, and takes it over. Returns what else is to
