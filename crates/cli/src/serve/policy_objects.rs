@@ -5,6 +5,7 @@
 //! that the policy matches waits, or is decided without it if its `onFailure` says so.
 
 mod catch_up;
+mod effective;
 mod loads;
 mod refresh;
 mod replicas;
@@ -173,8 +174,8 @@ impl ConfiguredObjects {
                 count_released(&binder).await;
             }
             self.write_status(&binder, &leads, is_tick).await;
-        }
             is_tick = false;
+        }
     }
 
     /// Waits for a change of an object, or for the end of a load, and takes it over. Returns what else is to
@@ -268,8 +269,12 @@ impl ConfiguredObjects {
     fn components(&self) -> Components {
         let reclaims = self.mode != ModeArgument::Steer;
         let policies = Arc::new(chain(&self.base.policies, &self.loaded, reclaims));
-        let engine = self.engine().map_or_else(|| Arc::clone(&self.base.engine), |(_, engine)| engine);
-        Components { engine, policies, shadows: shadows(&self.loaded, reclaims) }
+        Components { engine: self.deciding(), policies, shadows: shadows(&self.loaded, reclaims) }
+    }
+
+    /// The engine in effect.
+    fn deciding(&self) -> Arc<dyn Engine> {
+        self.engine().map_or_else(|| Arc::clone(&self.base.engine), |(_, engine)| engine)
     }
 
     /// The engine that an object has loaded, with the object's name: the first of several.
@@ -285,7 +290,6 @@ impl ConfiguredObjects {
     /// Writes status where it changes. At ticks the leader writes counters too, and other replicas write
     /// where they differ from the leader.
     async fn write_status(&mut self, binder: &Binder<ApiPort>, leads: &AtomicBool, is_tick: bool) {
-        let policies = binder.policies();
         let mut surplus_writes = 0;
         for (object, status) in self.objects.all() {
             let name = object_name(&object);
@@ -301,7 +305,7 @@ impl ConfiguredObjects {
                 self.remove_entries(&name, &known).await;
             }
             let known = ObjectStatus { replicas: Vec::new(), ..known };
-            let wanted = self.status(&name, loaded, &known, is_tick.then_some(&*policies));
+            let wanted = self.status(&name, loaded, &known, binder, is_tick);
             let uid = loaded.object["metadata"]["uid"].as_str().unwrap_or_default();
             let write = WrittenStatus { uid: uid.to_owned(), over: known, status: wanted };
             if write.status == write.over || self.written.get(&name) == Some(&write) {
