@@ -11,6 +11,8 @@ mod classes;
 mod credentials;
 #[path = "serve/deaths.rs"]
 mod deaths;
+#[path = "serve/effective.rs"]
+mod effective;
 #[path = "serve/events.rs"]
 mod events;
 #[path = "serve/explain.rs"]

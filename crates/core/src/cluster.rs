@@ -322,6 +322,11 @@ pub trait Engine: Send + Sync {
 
     /// Names the engine in evidence: the SHA-256 of a component, or the version of a native engine.
     fn digest(&self) -> &str;
+
+    /// Whether it can ask what reclaimers say: since version 0.2 of the contract.
+    fn asks_reclaimers(&self) -> bool {
+        true
+    }
 }
 
 /// Why an engine did not decide. Nothing is written, and the key is retried.

@@ -125,6 +125,10 @@ impl Engine for ComponentEngine {
     fn digest(&self) -> &str {
         &self.digest
     }
+
+    fn asks_reclaimers(&self) -> bool {
+        !matches!(self.contract, Contract::V0_1(_))
+    }
 }
 
 /// Why a call ended without an answer.

@@ -25,6 +25,9 @@ const MAX_CANDIDATES: u32 = 4_096;
 const MAX_CANDIDATES_MAX: u32 = 131_072;
 /// The highest weight.
 const WEIGHT_MAX: u32 = 100;
+/// The most bytes of settings, as JSON. A cluster object keeps them several times in its status, and etcd
+/// refuses an object of more than 1.5 MiB.
+const SETTINGS_MAX: usize = 256 << 10;
 /// The longest module that a cluster object can name, in characters.
 #[cfg(feature = "schema")]
 const MODULE_MAX: u32 = 1_024;
@@ -254,6 +257,7 @@ impl MatchPolicy {
                 return Err(format!("{field} is {value}; from 1 to {max} is allowed"));
             }
         }
+        check_settings_size(MATCH_POLICY, &self.metadata, &spec.settings)?;
         spec.matches.check()
     }
 
@@ -284,6 +288,7 @@ impl ReclaimPolicy {
     pub fn check(&self) -> Result<(), String> {
         check_name(&self.metadata)?;
         self.spec.pull.check(&self.spec.module)?;
+        check_settings_size(RECLAIM_POLICY, &self.metadata, &self.spec.settings)?;
         self.spec.matches.check()
     }
 
@@ -309,6 +314,23 @@ fn check_name(ObjectMeta { name }: &ObjectMeta) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("metadata.name is {name:?}; a DNS label is allowed, such as \"same-zone\""))
+}
+
+/// Settings that are too large for a status are refused, also in files, so that a document works in both.
+fn check_settings_size(
+    kind: &str,
+    meta: &ObjectMeta,
+    settings: &serde_json::Map<String, serde_json::Value>,
+) -> Result<(), String> {
+    let bytes = serde_json::to_string(settings).map_err(|error| error.to_string())?.len();
+    if bytes <= SETTINGS_MAX {
+        return Ok(());
+    }
+    Err(format!(
+        "{kind} {:?}: spec.settings has {bytes} bytes as JSON; at most {SETTINGS_MAX} are allowed: shorten \
+         them, or build what is large into the module",
+        meta.name
+    ))
 }
 
 impl MatchClaims {

@@ -51,7 +51,7 @@ pub use matcher::{
 };
 pub use matches::Matches;
 pub use metadata::{Metadata, Reason, is_name};
-pub use metrics::{Activity, FaultCause, PolicyMetrics};
+pub use metrics::{Activity, FaultCause, LatestFault, PolicyMetrics};
 pub use probation::{ObservedEngine, Probation, ProbationOutcome};
 pub use pull::Pull;
 pub use reclaim::{Allowed, Judged, ReclaimRule, Reclaimed, Reclaimer, Reclaims, Released, Wish, shown};
@@ -64,7 +64,7 @@ pub use settings::{SettingsSchema, check_settings};
 pub use shadow::{Answered, DIFFERENCES_MAX, Difference, DifferenceKind, ReleasedFates, ShadowMetrics};
 pub use spread::Rests;
 pub use status::{
-    Condition, LastGood, ObjectStatus, ReplicaStatus, RolledBack, ShadowAnswer, ShadowDifference,
+    Condition, LastFault, LastGood, ObjectStatus, ReplicaStatus, RolledBack, ShadowAnswer, ShadowDifference,
     ShadowReleased, ShadowStatus,
 };
 pub use view::{NamespaceLabels, candidates, claim_facts, claim_view};

@@ -20,14 +20,18 @@ pub struct Matches {
 
 impl Matches {
     /// Whether objects of a class can meet it.
-    pub(crate) fn has_class(&self, class: &str) -> bool {
+    pub fn has_class(&self, class: &str) -> bool {
         self.classes.is_empty() || self.classes.iter().any(|name| **name == *class)
     }
 }
 
 impl Policy {
     /// Whether the policy applies to a claim.
-    pub(crate) fn applies(&self, claim: &Claim, around: &Surroundings<'_>) -> Result<bool, Waits> {
+    ///
+    /// # Errors
+    ///
+    /// It is unknown: why.
+    pub fn applies(&self, claim: &Claim, around: &Surroundings<'_>) -> Result<bool, Waits> {
         let matches = &self.matches;
         if !matches.has_class(claim.class_or_empty()) {
             return Ok(false);

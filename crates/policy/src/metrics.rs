@@ -1,13 +1,16 @@
 //! What a policy has done since the start of the process.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bindery_core::{Text, named_cases};
+use bindery_core::{Text, Timestamp, named_cases};
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::Histogram;
 
 use crate::kept::Verdict;
 use crate::metadata::REASONS_MAX;
+use crate::shadow::line;
 use crate::{Chain, Judged, Kept, Metadata, PolicyFault, Probation, Wish};
 
 /// Upper bounds of the buckets in seconds: a matcher in Rust takes some tens of microseconds, one that
@@ -31,8 +34,27 @@ pub struct PolicyMetrics {
     /// Rows that it has rejected, or volumes whose reclaim policy it overrides, by the reason's place.
     rejected: Vec<Counter>,
     faults: [Counter; FaultCause::ALL.len()],
+    /// The last of its faults.
+    pub last_fault: LatestFault,
     /// The first calls of its module.
     pub probation: Probation,
+}
+
+/// The last call of a module that gave no answer. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct LatestFault(Arc<Mutex<Option<(Timestamp, Text)>>>);
+
+impl LatestFault {
+    /// When it was, and what happened, in one line.
+    pub fn get(&self) -> Option<(Timestamp, Text)> {
+        self.0.lock().clone()
+    }
+
+    pub(crate) fn set(&self, fault: &impl ToString) {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = Timestamp::try_from(since.as_secs()).unwrap_or(Timestamp::MAX);
+        *self.0.lock() = Some((now, line(&fault.to_string())));
+    }
 }
 
 /// A policy with what it has done, for metrics.
@@ -73,6 +95,7 @@ impl Default for PolicyMetrics {
             unscored: Counter::default(),
             rejected: std::iter::repeat_with(Counter::default).take(REASONS_MAX).collect(),
             faults: Default::default(),
+            last_fault: LatestFault::default(),
             probation: Probation::default(),
         }
     }
@@ -124,6 +147,7 @@ impl PolicyMetrics {
 
     pub(crate) fn failed(&self, fault: &PolicyFault) {
         self.faults[fault.cause() as usize].inc();
+        self.last_fault.set(fault);
     }
 
     /// Counts a call among the first ones, if it was made for a sync.

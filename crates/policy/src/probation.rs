@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use bindery_core::{Cluster, Decision, Engine, EngineFault, Request, Text};
 use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
 
-use crate::PolicyFault;
+use crate::{LatestFault, PolicyFault};
 
 /// How many calls count.
 const CALLS: u32 = 100;
@@ -79,9 +80,13 @@ impl PolicyFault {
     }
 }
 
-/// An engine whose first calls are counted.
+/// An engine whose calls are counted.
 pub struct ObservedEngine {
     engine: Arc<dyn Engine>,
+    calls: Counter,
+    faults: Counter,
+    /// The last of its faults.
+    pub last_fault: LatestFault,
     /// Its first calls.
     pub probation: Probation,
 }
@@ -89,7 +94,25 @@ pub struct ObservedEngine {
 impl ObservedEngine {
     /// An engine that has not been called.
     pub fn new(engine: Arc<dyn Engine>) -> Self {
-        Self { engine, probation: Probation::default() }
+        let (calls, faults, last_fault, probation) = Default::default();
+        Self { engine, calls, faults, last_fault, probation }
+    }
+
+    /// Counts on from what an earlier generation with the same module has done; its first calls count anew.
+    pub fn continue_from(&mut self, earlier: &Self) {
+        self.calls = earlier.calls.clone();
+        self.faults = earlier.faults.clone();
+    }
+
+    /// How often it was called. A call that is made again, because a policy has to be asked first, counts
+    /// once.
+    pub fn calls(&self) -> u64 {
+        self.calls.get()
+    }
+
+    /// How many of the calls gave no decision.
+    pub fn faults(&self) -> u64 {
+        self.faults.get()
     }
 }
 
@@ -104,16 +127,18 @@ impl Engine for ObservedEngine {
         cluster: &mut dyn Cluster,
     ) -> (Result<Decision, EngineFault>, Option<u64>) {
         let (decided, fuel) = self.engine.decide_with_fuel(request, cluster);
-        let has_failed = match &decided {
-            Ok(_) => Some(false),
-            Err(EngineFault::Trapped(_) | EngineFault::Exhausted(_) | EngineFault::BadAnswer(_)) => {
-                Some(true)
-            }
-            // The call is made again, or the machine failed.
-            Err(EngineFault::Stopped(_) | EngineFault::Unavailable(_)) => None,
-        };
-        if let Some((has_failed, namespace)) = has_failed.zip(request.subject.synced_namespace()) {
-            self.probation.record(&namespace, has_failed);
+        // The call is made again.
+        if matches!(decided, Err(EngineFault::Stopped(_))) {
+            return (decided, fuel);
+        }
+        self.calls.inc();
+        if let Err(fault) = &decided {
+            self.faults.inc();
+            self.last_fault.set(fault);
+        }
+        let is_of_machine = matches!(decided, Err(EngineFault::Unavailable(_)));
+        if let Some(namespace) = request.subject.synced_namespace().filter(|_| !is_of_machine) {
+            self.probation.record(&namespace, decided.is_err());
         }
         (decided, fuel)
     }
@@ -121,11 +146,57 @@ impl Engine for ObservedEngine {
     fn digest(&self) -> &str {
         self.engine.digest()
     }
+
+    fn asks_reclaimers(&self) -> bool {
+        self.engine.asks_reclaimers()
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use bindery_core::{Answer, Question, Stop, Subject};
+    use bindery_kit::volume;
+
     use super::*;
+
+    /// An engine that does not decide.
+    struct Fails(EngineFault);
+
+    impl Engine for Fails {
+        fn decide(&self, _: &Request, _: &mut dyn Cluster) -> Result<Decision, EngineFault> {
+            Err(self.0.clone())
+        }
+
+        fn digest(&self) -> &str {
+            "fails"
+        }
+    }
+
+    /// A cluster that is asked nothing.
+    struct Unasked;
+
+    impl Cluster for Unasked {
+        fn ask(&mut self, _: Question) -> Result<Answer, Stop> {
+            Err(Stop::Nonsense("a question"))
+        }
+    }
+
+    #[test]
+    fn calls_of_an_engine_are_counted_and_its_last_fault_is_kept() {
+        let observed = |fault| ObservedEngine::new(Arc::new(Fails(fault)));
+        let subject = Subject::SyncVolume(Arc::new(volume("v")));
+        let request = Request { now: 0, subject };
+        let again = observed(EngineFault::Stopped(Stop::Judge));
+        assert!(again.decide(&request, &mut Unasked).is_err());
+        assert_eq!((again.calls(), again.faults(), again.last_fault.get()), (0, 0, None));
+        let mut traps = observed(EngineFault::Trapped("line\nbreak".to_owned()));
+        assert!(traps.decide(&request, &mut Unasked).is_err());
+        assert_eq!((traps.calls(), traps.faults()), (1, 1));
+        let (_, message) = traps.last_fault.get().unwrap();
+        assert_eq!(&*message, "the engine trapped: line break");
+        traps.continue_from(&again);
+        assert_eq!((traps.calls(), traps.faults()), (0, 0));
+    }
 
     fn after(calls: &[(&str, bool)]) -> ProbationOutcome {
         let probation = Probation::default();

@@ -265,7 +265,7 @@ impl ReclaimRule {
 
     /// Whether the rule applies to a volume; `None` where that depends on facts of the claim that are not
     /// known.
-    pub(crate) fn applies(&self, volume: &Volume, last: Option<&FormerClaim>) -> Option<bool> {
+    pub fn applies(&self, volume: &Volume, last: Option<&FormerClaim>) -> Option<bool> {
         let matches = &self.matches;
         let selects = |needed: &Requirement, fact: fn(Text) -> ClaimFact| {
             last.and_then(|last| last.fact(&fact(needed.key.clone())))

@@ -74,7 +74,8 @@ impl Answered {
     }
 }
 
-fn line(text: &str) -> Text {
+/// A text in one line. What is too long is cut.
+pub(crate) fn line(text: &str) -> Text {
     let mut line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if let Some((end, _)) = line.char_indices().nth(TEXT_MAX) {
         line.truncate(end);

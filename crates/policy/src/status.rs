@@ -16,6 +16,9 @@ pub struct ObjectStatus {
     /// SHA-256 of the module in use, as `sha256:HEX`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<Text>,
+    /// SHA-256 of the module of the newest generation, where another one is in use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wanted_digest: Option<Text>,
     /// `Ready`, `Compiling`, `SettingsValid` and `Effective`; of a module of a registry also `Verified`.
     #[cfg_attr(feature = "schema", schemars(extend(
         "x-kubernetes-list-type" = "map",
@@ -35,6 +38,9 @@ pub struct ObjectStatus {
     pub calls: u64,
     /// Calls that gave no answer.
     pub faults: u64,
+    /// The last call that gave no answer. It stays until another one fails, also of a later generation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_fault: Option<LastFault>,
     /// Volumes that it rejected, by reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub rejections: BTreeMap<Text, u64>,
@@ -55,6 +61,18 @@ impl ObjectStatus {
     pub fn condition(&self, kind: &str) -> Option<&Condition> {
         self.conditions.iter().find(|condition| *condition.kind == *kind)
     }
+}
+
+/// A call of a module that gave no answer.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct LastFault {
+    /// When it was made, by RFC 3339.
+    #[cfg_attr(feature = "schema", schemars(extend("format" = "date-time")))]
+    pub time: Text,
+    /// What happened, for people.
+    pub message: Text,
 }
 
 /// What a replica has loaded that differs from the leader.

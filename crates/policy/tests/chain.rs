@@ -357,6 +357,8 @@ fn a_failing_policy_holds_its_claims_or_is_skipped() {
     assert_eq!(see(&store, &fails, &Kept::default(), &claim("a")), waits("fails", trapped));
     assert_eq!(see(&store, &unloaded, &Kept::default(), &claim("a")), waits("u", "it is 200 MiB"));
     assert_eq!(fails.policies()[0].metrics.faults(FaultCause::Trapped), 1);
+    let (_, message) = fails.policies()[0].metrics.last_fault.get().unwrap();
+    assert_eq!(&*message, trapped);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::path::Path;
 
-use bindery_policy::{MatchPolicySpec, ReclaimPolicySpec};
+use bindery_policy::{MatchPolicy, MatchPolicySpec, ReclaimPolicy, ReclaimPolicySpec};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
@@ -29,4 +29,24 @@ fn documented(page: &str) -> BTreeSet<String> {
 fn every_field_of_a_document_is_in_its_table() {
     assert_eq!(documented("documents.md"), fields::<MatchPolicySpec>());
     assert_eq!(documented("reclaim.md"), fields::<ReclaimPolicySpec>());
+}
+
+#[test]
+fn settings_over_256_kib_are_refused_with_object_field_and_size() {
+    let checked = |kind: &str, bytes: usize| {
+        let settings = json!({"a": "x".repeat(bytes - r#"{"a":""}"#.len())});
+        let (version, metadata) = ("policy.bindery.dev/v1alpha1", json!({"name": "large"}));
+        let spec = json!({"module": "builtin:prefer", "settings": settings});
+        let object = json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec});
+        match kind {
+            "MatchPolicy" => serde_json::from_value::<MatchPolicy>(object).unwrap().check(),
+            _ => serde_json::from_value::<ReclaimPolicy>(object).unwrap().check(),
+        }
+    };
+    for kind in ["MatchPolicy", "ReclaimPolicy"] {
+        assert_eq!(checked(kind, 262_144), Ok(()));
+        let refused = "spec.settings has 262145 bytes as JSON; at most 262144 are allowed: shorten them, or \
+                       build what is large into the module";
+        assert_eq!(checked(kind, 262_145), Err(format!("{kind} \"large\": {refused}")));
+    }
 }

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use bindery_kube::read::ReadError;
 use bindery_kube::{ApiClient, ConfigMapKey, PolicyObjects};
 use bindery_policy::{
-    Chain, ENGINE, EffectMode, LastGood, MATCH_POLICY, ObjectStatus, ObservedEngine, Policy, RECLAIM_POLICY,
-    ReclaimRule, RolledBack, ShadowMetrics,
+    Chain, ENGINE, EffectMode, LastGood, LatestFault, MATCH_POLICY, ObjectStatus, ObservedEngine, Policy,
+    RECLAIM_POLICY, ReclaimRule, RolledBack, ShadowMetrics,
 };
 use bindery_registry::{Digest, Extra};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ use tokio::task::spawn_blocking;
 
 pub(crate) use self::fault::{Cause, Fault};
 pub(crate) use self::hosts::Hosts;
-pub(crate) use self::shadow::shadows;
+pub(crate) use self::shadow::{is_in_shadow, shadows};
 use super::Document;
 use super::registry::named_digest;
 use crate::compile::ComponentKind;
@@ -45,6 +45,8 @@ pub(crate) struct LoadedObject {
     /// The object without its status.
     pub(crate) object: Value,
     pub(crate) effect: Effect,
+    /// SHA-256 of the module of the newest generation, if it could be read.
+    pub(crate) wanted: Option<Digest>,
     /// The generation in effect, unless it is off or none was ever ready.
     pub(crate) last_good: Option<LastGood>,
     /// Generations that were in effect before, the newest first.
@@ -54,6 +56,8 @@ pub(crate) struct LoadedObject {
     /// The generation that was taken back, if it is still the newest.
     pub(crate) rolled_back: Option<RolledBack>,
     pub(crate) fault: Option<Fault>,
+    /// The last fault of its modules.
+    pub(crate) last_fault: LatestFault,
     /// The fingerprints of the keys that have signed the module of the newest generation.
     pub(crate) signed_by: Option<BTreeSet<Digest>>,
     /// What it has shown as a shadow.
@@ -69,11 +73,13 @@ impl LoadedObject {
         Self {
             object,
             effect: Effect::None,
+            wanted: None,
             last_good: None,
             history: Vec::new(),
             before: None,
             rolled_back: None,
             fault: None,
+            last_fault: LatestFault::default(),
             signed_by: None,
             shadow: ShadowMetrics::default(),
             config_maps: Vec::new(),
@@ -90,7 +96,7 @@ impl LoadedObject {
         let new = Self { fault: fault.clone(), ..Self::new(object) };
         match earlier {
             Some(earlier) if earlier.last_good.as_ref().is_some_and(|good| new.accepts(good)) => {
-                Self { object: new.object, fault, ..earlier }
+                Self { object: new.object, fault, wanted: None, ..earlier }
             }
             _ if new.wants_shadow() => new,
             _ => Self { effect: held(&new.object, why), ..new },
@@ -110,6 +116,7 @@ impl LoadedObject {
         let is_same = |earlier: &Self| earlier.object["metadata"]["uid"] == loading.object["metadata"]["uid"];
         let earlier = earlier.filter(is_same);
         loading.remember(earlier.as_ref(), known);
+        loading.last_fault = earlier.as_ref().map(|earlier| earlier.last_fault.clone()).unwrap_or_default();
         if loading.is_off() {
             loading.retire(None);
             return loading;
@@ -123,6 +130,7 @@ impl LoadedObject {
                 }
                 let spec = object["spec"].as_object().cloned().unwrap_or_default();
                 let generation = object["metadata"]["generation"].as_i64().unwrap_or_default();
+                loading.effect.tell_faults(&loading.last_fault);
                 loading.retire(Some(LastGood { generation, digest: digest.into(), spec }));
                 loading.before = earlier.and_then(|earlier| match earlier.last_good == loading.last_good {
                     true => earlier.before,
@@ -195,7 +203,8 @@ impl LoadedObject {
         };
         match loaded {
             // A file comes with Bindery: a new build of it is still the same policy.
-            Ok((effect, digest)) if *last_good.digest == *digest || !has_config_map => {
+            Ok((mut effect, digest)) if *last_good.digest == *digest || !has_config_map => {
+                effect.tell_faults(&self.last_fault);
                 self.last_good = Some(LastGood { digest: digest.into(), ..last_good });
                 effect
             }
@@ -241,18 +250,6 @@ impl LoadedObject {
         (metadata["uid"].clone(), metadata["generation"].clone(), self.last_good.clone(), why)
     }
 
-    /// Continues the counters of the earlier generation, if it has the same module.
-    fn count_with(&mut self, earlier: &Self, digest: &str) {
-        if earlier.last_good.as_ref().is_none_or(|last| *last.digest != *digest) {
-            return;
-        }
-        match (&mut self.effect, &earlier.effect) {
-            (Effect::Match(policy), Effect::Match(earlier)) => policy.metrics.continue_from(&earlier.metrics),
-            (Effect::Reclaim(rule), Effect::Reclaim(earlier)) => rule.metrics.continue_from(&earlier.metrics),
-            _ => {}
-        }
-    }
-
     /// Fetches, compiles and checks the module of an object. Returns its digest too.
     pub(crate) async fn attempt(
         &mut self,
@@ -261,6 +258,9 @@ impl LoadedObject {
         objects: &PolicyObjects,
     ) -> Result<(Effect, String), Fault> {
         let (module, cases) = self.module(object, hosts, objects).await?;
+        if *object == self.object {
+            self.wanted = Some(Digest::of(&module));
+        }
         let kept = (has_config_map(&object["spec"]) && hosts.fetches).then(|| module.clone());
         let loaded = Self::loaded(object, module, cases, hosts).await?;
         if let Some(module) = kept {
@@ -277,7 +277,7 @@ impl LoadedObject {
         hosts: &Hosts,
     ) -> Result<(Effect, String), Fault> {
         let kind = if object["kind"] == ENGINE { ComponentKind::Engine } else { ComponentKind::Policy };
-        let compiled = hosts.compile(kind, &module).await;
+        let compiled = hosts.compile(kind, &module, is_in_shadow(object)).await;
         compiled.map_err(|error| Fault { cause: Cause::ModuleInvalid, why: format!("{error:#}") })?;
         let (object, hosts) = (object.clone(), hosts.clone());
         let loaded = spawn_blocking(move || load::load(&object, &module, &cases, &hosts)).await;

@@ -5,6 +5,7 @@
 //! that the policy matches waits, or is decided without it if its `onFailure` says so.
 
 mod catch_up;
+mod effective;
 mod loads;
 mod refresh;
 mod replicas;
@@ -20,7 +21,7 @@ use anyhow::Result;
 use bindery_controller::Binder;
 use bindery_core::{Engine, Text};
 use bindery_kube::{ApiClient, ApiPort, PolicyObjects, PolicyWatches};
-use bindery_policy::{ENGINE, ObjectStatus, ObservedEngine, RECLAIM_POLICY};
+use bindery_policy::{ObjectStatus, ObservedEngine, RECLAIM_POLICY};
 use bindery_webhook::PolicyReviewer;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -126,7 +127,7 @@ impl ConfiguredObjects {
     }
 
     /// Waits until all kinds are listed, then loads them. `awaits` is told what is awaited. What a policy
-    /// matches that is still being compiled by then is held; an engine is awaited.
+    /// matches that is still being compiled by then is held; an engine is awaited, and no shadow.
     pub(super) async fn first(&mut self, awaits: impl Fn(String)) -> Components {
         while let Some(awaited) = self.objects.awaited() {
             awaits(awaited);
@@ -134,7 +135,7 @@ impl ConfiguredObjects {
         }
         awaits("the compilation of engines and policies".to_owned());
         self.refresh(false);
-        while self.loads.together_until().is_some() || self.loads.has_kind(ENGINE) {
+        while self.loads.delay_start() {
             self.next_change().await;
         }
         self.publish();
@@ -155,9 +156,8 @@ impl ConfiguredObjects {
     pub(super) async fn run(mut self, binder: Arc<Binder<ApiPort>>, leads: Arc<AtomicBool>) {
         let mut ticks = interval(STATUS_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut changed = Changed::default();
+        let (mut changed, mut is_tick) = (Changed::default(), false);
         loop {
-            let mut is_tick = false;
             tokio::select! {
                 later = self.next_change() => changed.add(later),
                 _ = ticks.tick() => {
@@ -174,6 +174,7 @@ impl ConfiguredObjects {
                 count_released(&binder).await;
             }
             self.write_status(&binder, &leads, is_tick).await;
+            is_tick = false;
         }
     }
 
@@ -268,8 +269,12 @@ impl ConfiguredObjects {
     fn components(&self) -> Components {
         let reclaims = self.mode != ModeArgument::Steer;
         let policies = Arc::new(chain(&self.base.policies, &self.loaded, reclaims));
-        let engine = self.engine().map_or_else(|| Arc::clone(&self.base.engine), |(_, engine)| engine);
-        Components { engine, policies, shadows: shadows(&self.loaded, reclaims) }
+        Components { engine: self.deciding(), policies, shadows: shadows(&self.loaded, reclaims) }
+    }
+
+    /// The engine in effect.
+    fn deciding(&self) -> Arc<dyn Engine> {
+        self.engine().map_or_else(|| Arc::clone(&self.base.engine), |(_, engine)| engine)
     }
 
     /// The engine that an object has loaded, with the object's name: the first of several.
@@ -285,7 +290,6 @@ impl ConfiguredObjects {
     /// Writes status where it changes. At ticks the leader writes counters too, and other replicas write
     /// where they differ from the leader.
     async fn write_status(&mut self, binder: &Binder<ApiPort>, leads: &AtomicBool, is_tick: bool) {
-        let policies = binder.policies();
         let mut surplus_writes = 0;
         for (object, status) in self.objects.all() {
             let name = object_name(&object);
@@ -301,7 +305,7 @@ impl ConfiguredObjects {
                 self.remove_entries(&name, &known).await;
             }
             let known = ObjectStatus { replicas: Vec::new(), ..known };
-            let wanted = self.status(&name, loaded, &known, is_tick.then_some(&*policies));
+            let wanted = self.status(&name, loaded, &known, binder, is_tick);
             let uid = loaded.object["metadata"]["uid"].as_str().unwrap_or_default();
             let write = WrittenStatus { uid: uid.to_owned(), over: known, status: wanted };
             if write.status == write.over || self.written.get(&name) == Some(&write) {

@@ -93,12 +93,13 @@ async fn nothing_is_decided_before_the_kinds_are_listed() {
 async fn a_change_takes_effect_and_a_bad_one_leaves_the_last_good_one() {
     let (cluster, policies, mut replica) = cluster_with_kinds().await;
     let twice = |times: Value| json!({"module": "builtin:at-most-n-times", "settings": {"times": times}});
+    cluster.create_claim("c", "1Gi").await;
+    cluster.until_event(is_event("c", "FailedBinding")).await;
     policies.apply("MatchPolicy", "size", twice(json!(2))).await;
     let status = policies.until_ready("MatchPolicy", "size", "Loaded").await;
     assert_eq!(condition(&status, "Effective")["status"], "True");
     assert_eq!(status["lastGood"]["generation"], 1);
     cluster.create_available_volume("v", "10Gi").await;
-    cluster.create_claim("c", "1Gi").await;
     until_rejected(&cluster, "c", "; 1 of 1 volumes rejected: size 1").await;
     let explained = explain(&cluster, "c");
     assert!(explained.contains("v  policy size rejects it: "), "{explained}");
@@ -225,6 +226,7 @@ async fn a_replaced_config_map_takes_effect_and_a_taken_name_holds() {
     replace(b"no component".to_vec()).await;
     let bad = policies.until_ready("MatchPolicy", "size", "ModuleInvalid").await;
     assert_eq!(bad["lastGood"], good["lastGood"]);
+    assert!(bad["wantedDigest"].is_string() && bad["wantedDigest"] != bad["digest"], "{bad}");
     cluster.create_available_volume("large", "9Gi").await;
     cluster.create_claim("c", "1Gi").await;
     until_rejected(&cluster, "c", "; 1 of 1 volumes rejected: size 1").await;
@@ -328,6 +330,12 @@ async fn a_module_that_fails_in_three_namespaces_is_taken_back_and_undone() {
         cluster.until_volume(volume, is_in_phase("Bound")).await;
     }
 
+    let told = poll(async || {
+        let zone = policies.of("MatchPolicy").get("zone").await.unwrap();
+        let fault = &zone.data["status"]["lastFault"];
+        fault["message"].as_str().is_some_and(|it| it.starts_with("it trapped: ")).then_some(())
+    });
+    told.await.expect("the fault is told although its module is not in use any more");
     // The generation stays taken back by a replica that has not seen it fail.
     replica.terminate().await;
     let mut replica = start(&cluster, "second");

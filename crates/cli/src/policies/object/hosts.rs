@@ -21,8 +21,10 @@ pub(crate) struct Hosts {
     /// Whether modules are fetched that are not kept.
     pub(super) fetches: bool,
     cache: Option<PathBuf>,
-    /// One component is compiled at a time.
+    /// One component is compiled at a time, and one of a shadow beside it: what is to be enforced waits for no
+    /// shadow.
     compiling: Arc<tokio::sync::Mutex<()>>,
+    compiling_shadow: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Hosts {
@@ -41,6 +43,7 @@ impl Hosts {
             fetches: true,
             cache: cache.engine_cache.clone(),
             compiling: Arc::default(),
+            compiling_shadow: Arc::default(),
         })
     }
 
@@ -56,7 +59,7 @@ impl Hosts {
 
     /// Has a component compiled that the cache does not have. Without a cache it is compiled when it is
     /// loaded.
-    pub(super) async fn compile(&self, kind: ComponentKind, bytes: &[u8]) -> Result<()> {
+    pub(super) async fn compile(&self, kind: ComponentKind, bytes: &[u8], is_shadow: bool) -> Result<()> {
         let Some(cache) = &self.cache else { return Ok(()) };
         let has_compiled = || match kind {
             ComponentKind::Engine => self.engines.has_compiled(bytes),
@@ -65,7 +68,8 @@ impl Hosts {
         if has_compiled() {
             return Ok(());
         }
-        let _one = self.compiling.lock().await;
+        let lock = if is_shadow { &self.compiling_shadow } else { &self.compiling };
+        let _one = lock.lock().await;
         if has_compiled() { Ok(()) } else { in_process(kind, bytes, cache).await }
     }
 }

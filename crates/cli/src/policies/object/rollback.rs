@@ -1,7 +1,9 @@
 //! Earlier generations of an object, and the way back to them.
 
+use std::sync::Arc;
+
 use bindery_kube::PolicyObjects;
-use bindery_policy::{LastGood, ObjectStatus, Probation, ProbationOutcome, RolledBack};
+use bindery_policy::{LastGood, LatestFault, ObjectStatus, Probation, ProbationOutcome, RolledBack};
 
 use super::{Cause, Effect, Fault, Hosts, LoadedObject};
 
@@ -19,6 +21,21 @@ impl Effect {
             Self::Reclaim(rule) => Some(&rule.metrics.probation),
             Self::Engine(engine) => Some(&engine.probation),
             Self::None => None,
+        }
+    }
+
+    /// Has its faults told there, beside those of earlier generations.
+    pub(super) fn tell_faults(&mut self, told: &LatestFault) {
+        let told = told.clone();
+        match self {
+            Self::Match(policy) => policy.metrics.last_fault = told,
+            Self::Reclaim(rule) => rule.metrics.last_fault = told,
+            Self::Engine(engine) => {
+                if let Some(engine) = Arc::get_mut(engine) {
+                    engine.last_fault = told;
+                }
+            }
+            Self::None => {}
         }
     }
 }
@@ -51,6 +68,23 @@ impl LoadedObject {
         let kept =
             self.history.iter().take(GENERATIONS_MAX).map_while(|good| fits(good).then_some(())).count();
         self.history.truncate(kept);
+    }
+
+    /// Continues the counters of the earlier generation, if it has the same module.
+    pub(super) fn count_with(&mut self, earlier: &Self, digest: &str) {
+        if earlier.last_good.as_ref().is_none_or(|last| *last.digest != *digest) {
+            return;
+        }
+        match (&mut self.effect, &earlier.effect) {
+            (Effect::Match(policy), Effect::Match(earlier)) => policy.metrics.continue_from(&earlier.metrics),
+            (Effect::Reclaim(rule), Effect::Reclaim(earlier)) => rule.metrics.continue_from(&earlier.metrics),
+            (Effect::Engine(engine), Effect::Engine(earlier)) => {
+                if let Some(engine) = Arc::get_mut(engine) {
+                    engine.continue_from(earlier);
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Whether what is in effect has to be taken back: its first calls have failed, here or, by the status,

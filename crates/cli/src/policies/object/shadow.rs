@@ -17,8 +17,13 @@ impl LoadedObject {
 
     /// Whether the newest generation asks for that.
     pub(crate) fn wants_shadow(&self) -> bool {
-        mode(&self.object["spec"]["mode"]) == Some(EffectMode::Shadow)
+        is_in_shadow(&self.object)
     }
+}
+
+/// Whether an object is a shadow by its spec.
+pub(crate) fn is_in_shadow(object: &Value) -> bool {
+    mode(&object["spec"]["mode"]) == Some(EffectMode::Shadow)
 }
 
 /// Whether a generation was a shadow. It is no good one for an object that is to be enforced: without it, the

@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use bindery_policy::ENGINE;
 use serde_json::Value;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
 use super::generation;
-use crate::policies::object::{LoadedObject, ObjectName};
+use crate::policies::object::{LoadedObject, ObjectName, is_in_shadow};
 
-/// For this time other changes wait for a load, so that objects that are applied together take effect
-/// together. Then what the object matches is held, or decided by its last good generation, until it is
-/// loaded.
+/// For this time changes wait for loads, from the first load on, so that objects that are applied together
+/// take effect together. Then what these objects match is held, or decided by their last good generations,
+/// until they are loaded.
 const TOGETHER: Duration = Duration::from_secs(1);
 
 /// The loads that are running.
@@ -20,11 +21,12 @@ const TOGETHER: Duration = Duration::from_secs(1);
 pub(super) struct Loads {
     running: BTreeMap<ObjectName, Running>,
     tasks: JoinSet<(ObjectName, LoadedObject)>,
+    /// Until when other changes wait for loads that are not late.
+    until: Option<Instant>,
 }
 
 struct Running {
     object: Value,
-    began: Instant,
     is_late: bool,
     task: AbortHandle,
 }
@@ -44,7 +46,11 @@ impl Loads {
     ) {
         let of = name.clone();
         let task = self.tasks.spawn(async move { (of, load.await) });
-        let running = Running { object, began: Instant::now(), is_late: false, task };
+        // Those who change objects all the time delay others no longer than those who do it once.
+        if self.together_until().is_none() {
+            self.until = Some(Instant::now() + TOGETHER);
+        }
+        let running = Running { object, is_late: false, task };
         if let Some(earlier) = self.running.insert(name, running) {
             earlier.task.abort();
         }
@@ -81,14 +87,15 @@ impl Loads {
 
     /// Until when other changes wait; `None` if they need not.
     pub(super) fn together_until(&self) -> Option<Instant> {
-        let fresh = self.running.values().filter(|running| !running.is_late);
-        fresh.map(|running| running.began + TOGETHER).min()
+        self.until.filter(|_| self.running.values().any(|running| !running.is_late))
     }
 
     /// The objects whose loads others have waited for long enough; each once.
     pub(super) fn late(&mut self) -> Vec<(ObjectName, Value)> {
-        let is_due = |running: &Running| !running.is_late && running.began.elapsed() >= TOGETHER;
-        let due = self.running.iter_mut().filter(|(_, running)| is_due(running));
+        if self.until.is_none_or(|until| Instant::now() < until) {
+            return Vec::new();
+        }
+        let due = self.running.iter_mut().filter(|(_, running)| !running.is_late);
         due.map(|(name, running)| {
             running.is_late = true;
             (name.clone(), running.object.clone())
@@ -96,8 +103,62 @@ impl Loads {
         .collect()
     }
 
-    /// Whether an object of this kind is being loaded.
-    pub(super) fn has_kind(&self, kind: &str) -> bool {
-        self.running.keys().any(|(of, _)| of == kind)
+    /// Whether a replica that starts waits for a load. It waits for no shadow; for an engine until it is
+    /// loaded.
+    pub(super) fn delay_start(&self) -> bool {
+        let delays = |running: &Running| !running.is_late || running.object["kind"] == ENGINE;
+        self.running.values().any(|running| !is_in_shadow(&running.object) && delays(running))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// Begins a load that does not end.
+    fn begin(loads: &mut Loads, name: &str, mode: &str, generation: u32) {
+        let metadata = json!({"name": name, "generation": generation});
+        let object = json!({"kind": "MatchPolicy", "metadata": metadata, "spec": {"mode": mode}});
+        loads.begin(("MatchPolicy".to_owned(), name.to_owned()), object, pending());
+    }
+
+    /// The names of the loads that others have waited for until now, which is the end of that time.
+    fn late(loads: &mut Loads) -> Vec<String> {
+        loads.until = Some(Instant::now());
+        loads.late().into_iter().map(|((_, name), _)| name).collect()
+    }
+
+    #[tokio::test]
+    async fn others_wait_once_for_loads_that_are_replaced_again_and_again() {
+        let mut loads = Loads::default();
+        begin(&mut loads, "patched", "shadow", 1);
+        let until = loads.together_until();
+        assert!(until.is_some());
+        for generation in 2..=4 {
+            begin(&mut loads, "patched", "shadow", generation);
+            begin(&mut loads, &format!("new-{generation}"), "shadow", 1);
+            assert_eq!(loads.together_until(), until);
+        }
+        assert!(loads.late().is_empty());
+        assert_eq!(late(&mut loads), ["new-2", "new-3", "new-4", "patched"]);
+        assert_eq!(loads.together_until(), None);
+        begin(&mut loads, "patched", "shadow", 5);
+        assert!(loads.together_until() > until);
+        assert_eq!(late(&mut loads), ["patched"]);
+    }
+
+    #[tokio::test]
+    async fn a_start_waits_for_no_shadow() {
+        let mut loads = Loads::default();
+        begin(&mut loads, "a", "shadow", 1);
+        assert!(!loads.delay_start());
+        begin(&mut loads, "b", "enforce", 1);
+        assert!(loads.delay_start());
+        assert_eq!(late(&mut loads), ["a", "b"]);
+        assert!(!loads.delay_start());
     }
 }

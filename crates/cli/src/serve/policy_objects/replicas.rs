@@ -6,13 +6,13 @@
 
 use std::time::Duration;
 
-use bindery_policy::{ObjectStatus, ReplicaStatus};
+use bindery_policy::{Condition, ObjectStatus, ReplicaStatus};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use tokio::time::Instant;
 
 use super::ConfiguredObjects;
-use super::status::now;
+use super::status::{Told, now};
 use crate::policies::object::{LoadedObject, ObjectName};
 
 /// How often a replica renews an entry.
@@ -78,24 +78,22 @@ impl ConfiguredObjects {
 
     /// The entry of this replica; `None` if it has loaded the same as the leader.
     fn entry(&self, name: &ObjectName, loaded: &LoadedObject, known: &ObjectStatus) -> Option<ReplicaStatus> {
-        let own = self.status(name, loaded, known, None);
-        let ready = |status: &ObjectStatus| {
-            let ready = status.condition("Ready")?;
-            Some((ready.status.clone(), ready.reason.clone()))
-        };
+        let Told { status, reason, message, .. } = self.ready(name, loaded);
+        let digest = loaded.last_good.as_ref().map(|last_good| last_good.digest.clone());
+        let is_same = |known: &Condition| (&*known.status, &*known.reason) == (status, reason);
         // Until the leader has seen the generation there is nothing to differ from.
-        let is_known = known.observed_generation == own.observed_generation;
-        if !is_known || (ready(&own), &own.digest) == (ready(known), &known.digest) {
+        let generation = loaded.object["metadata"]["generation"].as_i64()?;
+        let is_known = known.observed_generation == Some(generation);
+        if !is_known || known.digest == digest && known.condition("Ready").is_some_and(is_same) {
             return None;
         }
-        let ready = own.condition("Ready")?.clone();
         Some(ReplicaStatus {
             name: self.identity.clone(),
-            observed_generation: ready.observed_generation,
-            digest: own.digest,
-            ready: ready.status,
-            reason: ready.reason,
-            message: ready.message,
+            observed_generation: generation,
+            digest,
+            ready: status.into(),
+            reason: reason.into(),
+            message: message.into(),
             renew_time: now(),
         })
     }

@@ -1,47 +1,50 @@
 //! The status of objects, and the events that tell of it.
 
-use bindery_controller::Policies;
-use bindery_core::{EventType, Text};
-use bindery_kube::system_clock;
+use bindery_controller::{Binder, Policies};
+use bindery_core::{EventType, Text, Timestamp};
+use bindery_kube::{ApiPort, system_clock};
 use bindery_policy::{
-    Answered, Condition, DifferenceKind, ENGINE, FaultCause, ObjectStatus, RECLAIM_POLICY, ReleasedFates,
+    Answered, Condition, DifferenceKind, ENGINE, FaultCause, LastFault, ObjectStatus, ReleasedFates,
     ShadowAnswer, ShadowDifference, ShadowMetrics, ShadowReleased, ShadowStatus,
 };
 
-use super::super::mode::ModeArgument;
 use super::{ConfiguredObjects, WrittenStatus};
-use crate::policies::object::{Cause, LoadedObject, ObjectName, TAKEN, is_taken};
+use crate::policies::object::{Cause, Effect, LoadedObject, ObjectName, TAKEN, is_taken};
 use crate::policy::module::REGISTRY;
 
 /// A condition before its time is known.
-struct Told {
-    kind: &'static str,
-    status: &'static str,
-    reason: &'static str,
-    message: String,
+pub(super) struct Told {
+    pub(super) kind: &'static str,
+    pub(super) status: &'static str,
+    pub(super) reason: &'static str,
+    pub(super) message: String,
 }
 
 impl ConfiguredObjects {
-    /// The status of an object. Counters stay as they are known, without `policies`.
+    /// The status of an object. Between ticks counters stay as they are known.
     pub(super) fn status(
         &self,
         name: &ObjectName,
         loaded: &LoadedObject,
         known: &ObjectStatus,
-        policies: Option<&Policies>,
+        binder: &Binder<ApiPort>,
+        is_tick: bool,
     ) -> ObjectStatus {
         let generation = loaded.object["metadata"]["generation"].as_i64().unwrap_or_default();
         let told = [
             self.ready(name, loaded),
             compiling(loaded),
             settings_valid(loaded),
-            self.effective(name, loaded),
+            self.effective(name, loaded, known, binder.store(), is_tick),
         ];
         let told = told.into_iter().chain(verified(loaded));
         let conditions = told.map(|told| condition(told, generation, known)).collect();
+        let digest = loaded.last_good.as_ref().map(|last_good| last_good.digest.clone());
+        let wanted_digest = loaded.wanted.as_ref().map(|wanted| wanted.to_string().into());
         let mut status = ObjectStatus {
             observed_generation: Some(generation),
-            digest: loaded.last_good.as_ref().map(|last_good| last_good.digest.clone()),
+            wanted_digest: wanted_digest.filter(|wanted| Some(wanted) != digest.as_ref()),
+            digest,
             conditions,
             // One that could not be loaded after a restart is kept for people.
             last_good: loaded.last_good.clone().or_else(|| {
@@ -51,18 +54,33 @@ impl ConfiguredObjects {
             history: loaded.history.clone(),
             rolled_back: loaded.rolled_back.clone(),
             shadow: loaded.is_shadow().then(|| match &known.shadow {
-                Some(shadow) if policies.is_none() && known.observed_generation == Some(generation) => {
-                    shadow.clone()
-                }
+                Some(shadow) if !is_tick && known.observed_generation == Some(generation) => shadow.clone(),
                 _ => shadow_status(&loaded.shadow),
             }),
             ..known.clone()
         };
-        let is_counted = name.0 != ENGINE && !is_taken(name, &self.base.policies, &self.loaded);
-        let activity = policies.and_then(|policies| match loaded.is_shadow() {
+        if is_tick {
+            self.count(&mut status, name, loaded, &binder.policies());
+        }
+        status
+    }
+
+    /// What a module has done since this process has loaded it.
+    fn count(
+        &self,
+        status: &mut ObjectStatus,
+        name: &ObjectName,
+        loaded: &LoadedObject,
+        policies: &Policies,
+    ) {
+        if let Effect::Engine(engine) = &loaded.effect {
+            (status.calls, status.faults) = (engine.calls(), engine.faults());
+        }
+        let activity = match loaded.is_shadow() {
             true => policies.shadow_activity(&name.0, &name.1),
             false => policies.activities().find(|it| **it.name == *name.1),
-        });
+        };
+        let is_counted = name.0 != ENGINE && !is_taken(name, &self.base.policies, &self.loaded);
         if let Some(activity) = activity.filter(|_| is_counted) {
             status.calls = activity.metrics.calls();
             status.faults = FaultCause::ALL.iter().map(|&cause| activity.metrics.faults(cause)).sum();
@@ -70,7 +88,9 @@ impl ConfiguredObjects {
             let counts = reasons.map(|reason| reason.name.clone()).zip(activity.metrics.rejected());
             status.rejections = counts.filter(|(_, count)| *count > 0).collect();
         }
-        status
+        if let Some((at, message)) = loaded.last_fault.get() {
+            status.last_fault = Some(LastFault { time: time(second(at)), message });
+        }
     }
 
     /// Whether the newest generation of an object is in use.
@@ -78,7 +98,7 @@ impl ConfiguredObjects {
         self.ready(name, loaded).status == "True"
     }
 
-    fn ready(&self, name: &ObjectName, loaded: &LoadedObject) -> Told {
+    pub(super) fn ready(&self, name: &ObjectName, loaded: &LoadedObject) -> Told {
         let told = |status, reason, message| Told { kind: "Ready", status, reason, message };
         if loaded.is_off() {
             return told("True", "Off", "spec.mode is off".to_owned());
@@ -97,35 +117,6 @@ impl ConfiguredObjects {
             None => without(loaded).to_owned(),
         };
         told("False", fault.cause.name(), format!("{}: {}; {stays}", fault.field(), fault.why))
-    }
-
-    fn effective(&self, name: &ObjectName, loaded: &LoadedObject) -> Told {
-        let told = |status, reason, message: &str| Told {
-            kind: "Effective",
-            status,
-            reason,
-            message: message.to_owned(),
-        };
-        if loaded.is_off() {
-            return told("False", "Off", "spec.mode is off");
-        }
-        if name.0 == RECLAIM_POLICY && self.mode == ModeArgument::Steer {
-            return told("False", "Steer", "upstream reclaims volumes in mode steer");
-        }
-        let is_other = || self.engine().is_some_and(|(active, _)| active != name);
-        if name.0 == ENGINE && !loaded.is_shadow() && is_other() {
-            return told("False", "AnotherEngine", "another Engine is in effect: turn that one off");
-        }
-        if is_taken(name, &self.base.policies, &self.loaded) {
-            return told("False", "NameTaken", TAKEN);
-        }
-        if loaded.last_good.is_none() {
-            return told("False", "NotReady", "no generation of it is loaded");
-        }
-        if loaded.is_shadow() {
-            return told("False", "Shadow", IN_SHADOW);
-        }
-        told("True", "Enforced", "it takes part in every decision that it matches")
     }
 }
 
@@ -148,16 +139,12 @@ impl ConfiguredObjects {
     }
 }
 
-/// What an object in mode `shadow` does.
-const IN_SHADOW: &str = "it decides beside what is in effect, and nothing of it is carried out: \
-                         status.shadow and `bindery diff` show what it would change";
-
 /// What a shadow has shown.
 fn shadow_status(metrics: &ShadowMetrics) -> ShadowStatus {
     let differences = DifferenceKind::ALL.map(|kind| (kind.name().into(), metrics.differences(kind)));
     let answer = |Answered { answer, reason }| ShadowAnswer { answer, reason };
     let latest = metrics.latest().into_iter().map(|latest| ShadowDifference {
-        time: time(jiff::Timestamp::from_second(latest.time).unwrap_or_default()),
+        time: time(second(latest.time)),
         object: latest.object,
         kind: latest.kind.name().into(),
         active: answer(latest.active),
@@ -176,6 +163,10 @@ fn shadow_status(metrics: &ShadowMetrics) -> ShadowStatus {
         differences: differences.into_iter().filter(|(_, count)| *count > 0).collect(),
         latest: latest.collect(),
     }
+}
+
+fn second(at: Timestamp) -> jiff::Timestamp {
+    jiff::Timestamp::from_second(at).unwrap_or_default()
 }
 
 /// A time by RFC 3339.

@@ -1,0 +1,75 @@
+//! Whether policies that are cluster objects take part in decisions, on a real API server.
+
+use std::path::Path;
+
+use bindery_cluster::{PolicyApi, condition, poll};
+use serde_json::{Value, json};
+
+use super::policy_objects::cluster_with_kinds;
+use super::steer::create_steered;
+
+/// Waits until the condition `Effective` has a reason, and returns the status.
+async fn until_effective(policies: &PolicyApi, kind: &str, name: &str, reason: &str) -> Value {
+    let mut last = Value::Null;
+    let found = poll(async || {
+        last = policies.of(kind).get(name).await.unwrap().data["status"].take();
+        (condition(&last, "Effective")["reason"] == reason).then_some(())
+    });
+    found.await.unwrap_or_else(|| panic!("{kind} {name} does not become {reason}: {last}"));
+    last
+}
+
+#[tokio::test]
+async fn a_policy_is_effective_where_it_matches_a_claim_that_is_decided() {
+    let (cluster, policies, mut replica) = cluster_with_kinds().await;
+    let waits = json!({
+        "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    });
+    cluster.create_class_with("local", waits).await;
+    let of_class = |class: &str| {
+        let settings = json!({"times": 2});
+        json!({
+            "module": "builtin:at-most-n-times",
+            "settings": settings,
+            "match": {"classNames": [class]},
+        })
+    };
+    for class in ["local", "fast"] {
+        policies.apply("MatchPolicy", class, of_class(class)).await;
+        policies.until_ready("MatchPolicy", class, "Loaded").await;
+    }
+    let waits = until_effective(&policies, "MatchPolicy", "local", "WaitsForConsumer").await;
+    assert_eq!(condition(&waits, "Effective")["status"], "False");
+    let unmatched = until_effective(&policies, "MatchPolicy", "fast", "NothingMatches").await;
+    assert_eq!(condition(&unmatched, "Effective")["status"], "False");
+
+    for class in ["local", "fast"] {
+        cluster.create_claim_of(class, &format!("of-{class}"), None).await;
+    }
+    let matched = until_effective(&policies, "MatchPolicy", "fast", "Enforced").await;
+    assert_eq!(condition(&matched, "Effective")["status"], "True");
+    until_effective(&policies, "MatchPolicy", "local", "WaitsForConsumer").await;
+    create_steered(&cluster, "steered", json!({"storageClassName": "local"})).await;
+    until_effective(&policies, "MatchPolicy", "local", "Enforced").await;
+    replica.terminate().await;
+}
+
+#[tokio::test]
+async fn an_engine_of_contract_0_1_asks_no_reclaimer_and_its_calls_count() {
+    let (cluster, policies, mut replica) = cluster_with_kinds().await;
+    policies.apply("ReclaimPolicy", "keep", json!({"module": "builtin:keep-labelled"})).await;
+    until_effective(&policies, "ReclaimPolicy", "keep", "NothingMatches").await;
+    cluster.bind_pair("pair").await;
+    until_effective(&policies, "ReclaimPolicy", "keep", "Enforced").await;
+    let module = Path::new(env!("BINDERY_CHECKOUT")).join("tests/contract/engine-0.1.wasm");
+    policies.apply("Engine", "old", json!({"module": module})).await;
+    until_effective(&policies, "ReclaimPolicy", "keep", "Engine01").await;
+    cluster.bind_pair("another").await;
+    let counted = poll(async || {
+        let status = policies.of("Engine").get("old").await.unwrap().data["status"].take();
+        (status["calls"].as_u64() > Some(0)).then_some(status)
+    });
+    assert_eq!(counted.await.expect("its calls are counted")["faults"], 0);
+    replica.terminate().await;
+}
