@@ -21,8 +21,8 @@ use tokio::time::{sleep, timeout};
 
 /// How long a replica keeps leading while a later list is incomplete.
 const LIST_MAX: Duration = Duration::from_secs(15);
-/// How long a replica may lead before it decides.
-const BEGIN_MAX: Duration = Duration::from_secs(15);
+/// How long a replica may lead before it decides: a bookmark may be awaited for 5 s, and then a list.
+const BEGIN_MAX: Duration = Duration::from_secs(20);
 /// How long a replica that has not begun to decide leaves the Lease to others.
 const LEAVE: Duration = Duration::from_secs(30);
 /// Least time between two reviews: repeated refusals must not cause as many reviews.
@@ -270,7 +270,7 @@ mod tests {
         eligibility.until(true).await;
         let began = Instant::now();
         eligibility.follow_begin().await;
-        assert_eq!(eligibility.causes(), ["it led for 15 s and did not begin to decide"]);
+        assert_eq!(eligibility.causes(), ["it led for 20 s and did not begin to decide"]);
         eligibility.until(true).await;
         assert_eq!(began.elapsed(), BEGIN_MAX + LEAVE);
         tokio::spawn(Arc::clone(&binder).run(CancellationToken::new()));

@@ -266,7 +266,7 @@ async fn a_leader_that_cannot_begin_to_decide_hands_over() {
         _ => RequestFault::None,
     });
     let (mut leader, mut next) = leader_and_next(&cluster, &proxy, &[]).await;
-    until_handed_over(&mut leader, &mut next, "it led for 15 s and did not begin to decide").await;
+    until_handed_over(&mut leader, &mut next, "it led for 20 s and did not begin to decide").await;
     cluster.bind_pair("later").await;
 }
 
