@@ -33,7 +33,7 @@ use anyhow::{Context as _, Result, anyhow};
 use axum::Router;
 use bindery_controller::{Binder, EVENT_REFRESH};
 use bindery_kube::watch::{self, WatchLimits};
-use bindery_kube::{ApiClient, ApiPort, Events, system_clock};
+use bindery_kube::{ApiClient, ApiPort, Events, PolicyObjects, system_clock};
 use bindery_webhook::{AdmissionMetrics, router, serve};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -212,7 +212,8 @@ async fn run_replica(
     let replica = Replica::new(arguments, client, events, components, recording.as_ref())?;
     let admission_metrics = AdmissionMetrics::default();
     let readiness = objects.as_ref().map(ConfiguredObjects::readiness).unwrap_or_default();
-    startup.finish(replica.health_router(readiness, &admission_metrics, &statistics, &journal));
+    let policies = objects.as_ref().map(ConfiguredObjects::watched);
+    startup.finish(replica.health_router(readiness, policies, &admission_metrics, &statistics, &journal));
 
     let sending =
         sending.map(|sending| (sending.ending(), tasks.start("the sender of the journal", sending.ended())));
@@ -329,6 +330,7 @@ impl Replica {
     fn health_router(
         &self,
         objects: Readiness,
+        policies: Option<Arc<PolicyObjects>>,
         admission: &AdmissionMetrics,
         webhook: &WebhookStatistics,
         journal: &JournalCounts,
@@ -339,6 +341,7 @@ impl Replica {
             leads: Arc::clone(&self.leads),
             eligibility: self.eligibility.clone(),
             objects,
+            policies,
         };
         let mut registry = metrics::registry(&health, admission, webhook, &self.clock, journal);
         self.client.register(&mut registry);

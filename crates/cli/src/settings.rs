@@ -26,10 +26,10 @@ const POLICY: &str = "BINDERY_POLICY";
 const PLUGIN: &str = "kubectl-bindery";
 /// Flags of kubectl that may stand before the command, as `--namespace` in `kubectl bindery -n shop explain`.
 const BEFORE_COMMAND: [&str; 4] = ["-n", "--namespace", "--kubeconfig", "--context"];
-/// Prefix of the variables of settings. Other variables have it too, such as those of a Service named
-/// `bindery`.
+/// Prefix of the variables of settings. Kubernetes gives the variables of a Service named `bindery` the same
+/// prefix.
 const PREFIX: &str = "BINDERY_";
-/// Most edits between an unknown variable and a setting for which the variable counts as mistyped.
+/// Most edits between an unknown variable and a setting that the error suggests.
 const EDITS_MAX: usize = 2;
 
 /// Reads the command line. Ends the process as clap does for a wrong command line, and for `--help`. Other
@@ -40,6 +40,7 @@ pub(crate) fn parse(line: Vec<OsString>) -> Result<Arguments> {
     let Some(config) = config(&command, &line) else { return finish(command, line) };
     let mut serve = command.clone();
     serve.build();
+    check_variables(&serve)?;
     let Some(serve) = serve.find_subcommand(SERVE).cloned() else { return finish(command, line) };
     let mut settings = Vec::new();
     if let Some(path) = config {
@@ -49,7 +50,6 @@ pub(crate) fn parse(line: Vec<OsString>) -> Result<Arguments> {
             check(&serve, name, value).with_context(context)?;
         }
     }
-    check_variables(&serve)?;
     for (variable, name, value) in environment(&serve) {
         check(&serve, &name, &value)
             .with_context(|| format!("setting {name} in the environment, as {variable}"))?;
@@ -123,22 +123,33 @@ fn environment(serve: &Command) -> Vec<(String, String, String)> {
     arguments.filter_map(set).collect()
 }
 
-/// Checks that no variable of the environment is a mistyped setting, which would be ignored. The error names
-/// the setting that is meant.
-fn check_variables(serve: &Command) -> Result<()> {
-    let known: Vec<&str> =
-        serve.get_arguments().filter_map(|argument| argument.get_env()?.to_str()).collect();
-    let variables = std::env::vars_os().filter_map(|(variable, _)| variable.into_string().ok());
-    for variable in variables.filter(|variable| variable.starts_with(PREFIX) && !known.contains(&&**variable))
-    {
-        let edits = |name: &&str| strsim::damerau_levenshtein(name, &variable);
-        if let Some(meant) = known.iter().copied().min_by_key(edits)
-            && edits(&meant) <= EDITS_MAX
-        {
-            bail!("the environment sets {variable}, and there is no such setting; did you mean {meant}?");
-        }
+/// Checks that every variable of the environment with our prefix is one of these commands: another would be
+/// ignored. The error suggests a setting with a similar name.
+fn check_variables(commands: &Command) -> Result<()> {
+    let known = variables(commands);
+    let set = std::env::vars_os().filter_map(|(variable, _)| variable.into_string().ok());
+    for variable in set.filter(|variable| variable.starts_with(PREFIX) && !is_of_service(variable)) {
+        let edits = |name: &&String| strsim::damerau_levenshtein(name, &variable);
+        let Some(meant) = known.iter().min_by_key(edits).filter(|meant| edits(meant) > 0) else { continue };
+        let remedy = match edits(&meant) {
+            ..=EDITS_MAX => format!("did you mean {meant}?"),
+            _ => "unset it; `bindery serve --help` lists the settings".to_owned(),
+        };
+        bail!("the environment sets {variable}, and there is no such setting; {remedy}");
     }
     Ok(())
+}
+
+/// The variables of a command and of the commands below it.
+fn variables(command: &Command) -> Vec<String> {
+    let own = command.get_arguments().filter_map(|argument| argument.get_env()?.to_str());
+    own.map(str::to_owned).chain(command.get_subcommands().flat_map(variables)).collect()
+}
+
+/// Whether Kubernetes sets a variable in pods, for a Service in their namespace: the Service's name, and then
+/// `_SERVICE_HOST`, `_SERVICE_PORT` or `_PORT` with more behind it.
+fn is_of_service(variable: &str) -> bool {
+    variable.ends_with("_SERVICE_HOST") || variable.contains("_PORT")
 }
 
 /// Checks that a setting exists and that the value is allowed. The error says what is allowed.

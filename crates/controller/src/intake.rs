@@ -32,6 +32,8 @@ struct Inner {
     operations: Arc<OperationMap>,
     metrics: Arc<Metrics>,
     synced: watch::Sender<bool>,
+    /// Whether keys are decided.
+    open: watch::Sender<bool>,
     observer: OnceLock<Box<dyn Observer>>,
     foreign_writers: Option<ForeignWriters>,
     freshness: Freshness,
@@ -69,6 +71,7 @@ impl Intake {
         let foreign_writers = (mode == Mode::Own).then(|| ForeignWriters::new(Arc::clone(&operations)));
         let inner = Inner {
             synced: watch::Sender::new(store.synced()),
+            open: watch::Sender::new(false),
             turns: Turns::new(Arc::clone(&store), Arc::clone(&queue)),
             store,
             queue,
@@ -223,6 +226,7 @@ impl Intake {
         // Before the objects are read from the store, because queuing an object twice is better than missing
         // it.
         self.inner.queue.open();
+        self.inner.open.send_replace(true);
         self.queue_all();
     }
 
@@ -245,6 +249,7 @@ impl Intake {
     /// Decisions have ended. Changes wake no key until all objects are decided anew.
     pub(crate) fn close(&self) {
         self.inner.queue.close();
+        self.inner.open.send_replace(false);
         self.inner.turns.subscriptions.clear();
     }
 
@@ -332,6 +337,11 @@ impl Intake {
         let mut synced = self.inner.synced.subscribe();
         // The sender lives as long as this intake, so receiving cannot fail.
         let _ = synced.wait_for(|synced| *synced).await;
+    }
+
+    /// Ends when decisions have begun.
+    pub async fn until_open(&self) {
+        let _ = self.inner.open.subscribe().wait_for(|open| *open).await;
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
+use http_body_util::BodyExt as _;
 use kube::client::Body;
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
@@ -166,10 +167,25 @@ impl ApiClient {
     /// The same client for kube-runtime, without limit and pauses. A watch ends if nothing comes for
     /// [`WatchLimits::silence`], so kube-runtime opens another one: a connection may die without a word.
     pub(crate) fn kube(&self) -> kube::Client {
+        self.kube_heard(|| {})
+    }
+
+    /// The same, which calls `heard` whenever bytes of a successful answer come.
+    pub(crate) fn kube_heard(&self, heard: impl Fn() + Clone + Send + Sync + 'static) -> kube::Client {
         let credentials = Arc::clone(&self.credentials);
         let service = tower::service_fn(move |request| {
-            let credentials = Arc::clone(&credentials);
-            async move { credentials.send(request).await }
+            let (credentials, heard) = (Arc::clone(&credentials), heard.clone());
+            async move {
+                let answer = credentials.send(request).await?;
+                let is_success = answer.status().is_success();
+                let hear = move |frame| {
+                    if is_success {
+                        heard();
+                    }
+                    frame
+                };
+                Ok::<_, kube::Error>(answer.map(|body| body.map_frame(hear)))
+            }
         });
         let limits = WatchLimits::default();
         let within = ServiceBuilder::new()

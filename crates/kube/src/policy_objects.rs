@@ -1,27 +1,29 @@
 //! Policies and engines that are cluster objects (`policy.bindery.dev`): their watches, their modules in
 //! ConfigMaps, and their status.
 
+mod watches;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bindery_core::{EventType, Timestamp};
-use futures::stream::{BoxStream, select_all};
 use futures::{FutureExt as _, StreamExt as _};
 use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::{GroupVersionKind, PartialObjectMeta};
-use kube::runtime::reflector;
+use kube::runtime::reflector::{self, store::Writer};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
+pub use self::watches::PolicyWatches;
 use crate::client::ApiClient;
 use crate::events::body;
 use crate::read::{self, ReadError};
@@ -52,11 +54,15 @@ pub struct PolicyObjects {
     kinds: [Kind; KINDS.len()],
     config_maps: Mutex<BTreeMap<(String, String), Watched>>,
     changed: Arc<Notify>,
+    /// Notifies the watches that new lists are wanted.
+    lists: watch::Sender<()>,
 }
 
 struct Kind {
     resource: ApiResource,
     objects: reflector::Store<DynamicObject>,
+    /// When the last bytes came.
+    heard: Arc<Mutex<Option<Instant>>>,
     /// Why the last list or watch failed.
     fault: Mutex<Option<String>>,
 }
@@ -75,32 +81,36 @@ impl Drop for Watched {
     }
 }
 
-/// The watches of [`PolicyObjects`].
-pub struct PolicyWatches {
-    objects: Arc<PolicyObjects>,
-    streams: Vec<BoxStream<'static, (usize, Result<(), watcher::Error>)>>,
-}
-
 impl PolicyObjects {
     /// The objects of the cluster of this client, and their watches.
     pub fn new(client: &ApiClient) -> (Arc<Self>, PolicyWatches) {
-        let mut streams = Vec::new();
-        let mut number = 0..;
+        let mut writers = Vec::new();
         let kinds = KINDS.map(|(kind, plural)| {
             let resource =
                 ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, VERSION, kind), plural);
-            let writer = reflector::store::Writer::new(resource.clone());
+            let writer = Writer::new(resource.clone());
             let objects = writer.as_reader();
-            let watched = Api::<DynamicObject>::all_with(client.kube(), &resource);
-            let events = watcher(watched, watcher::Config::default()).default_backoff().reflect(writer);
-            let number = number.next().unwrap_or_default();
-            streams.push(events.map(move |event| (number, event.map(drop))).boxed());
-            Kind { resource, objects, fault: Mutex::default() }
+            writers.push(writer);
+            Kind { resource, objects, heard: Arc::default(), fault: Mutex::default() }
         });
-        let client = client.clone();
-        let objects =
-            Arc::new(Self { client, kinds, config_maps: Mutex::default(), changed: Arc::default() });
-        (Arc::clone(&objects), PolicyWatches { objects, streams })
+        let (config_maps, changed, lists) = Default::default();
+        let objects = Arc::new(Self { client: client.clone(), kinds, config_maps, changed, lists });
+        (Arc::clone(&objects), PolicyWatches { objects, writers })
+    }
+
+    /// Lists everything that is watched anew. After a restore of etcd a watch from a remembered version is
+    /// silent, or goes on with other objects.
+    pub fn list_again(&self) {
+        self.lists.send_replace(());
+        for (name, watched) in &mut *self.config_maps.lock() {
+            *watched = self.watch(name);
+        }
+    }
+
+    /// Seconds since the last bytes of each kind's list or watch; only of kinds that have received any.
+    pub fn silences(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let kinds = KINDS.iter().zip(&self.kinds);
+        kinds.filter_map(|((name, _), kind)| Some((*name, (*kind.heard.lock())?.elapsed().as_secs())))
     }
 
     /// Waits until an object, or a ConfigMap that is followed, may have changed.
@@ -188,7 +198,8 @@ impl PolicyObjects {
                     Ok(watcher::Event::Delete(_)) => None,
                     Ok(watcher::Event::Init | watcher::Event::InitDone) => continue,
                     Err(error) => {
-                        tracing::warn!(config_map, %error, "the ConfigMap cannot be watched; trying again");
+                        let error = rest::with_causes(&error);
+                        tracing::warn!(config_map, error, "the ConfigMap cannot be watched; trying again");
                         continue;
                     }
                 };
@@ -303,73 +314,4 @@ fn split(mut object: Value) -> (Value, Value) {
         metadata.remove("managedFields");
     }
     (object, status.unwrap_or_default())
-}
-
-impl PolicyWatches {
-    /// Keeps the objects current for as long as it is polled.
-    pub async fn run(self) {
-        let Self { objects, streams } = self;
-        let mut events = select_all(streams);
-        while let Some((number, event)) = events.next().await {
-            let kind = &objects.kinds[number];
-            let fault = event.err().map(|error| error.to_string());
-            if let Some(error) = &fault {
-                tracing::warn!(kind = kind.resource.kind, error, "the kind cannot be watched; trying again");
-            }
-            *kind.fault.lock() = fault;
-            objects.changed.notify_one();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::convert::Infallible;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use bytes::Bytes;
-    use futures::stream::{self, BoxStream};
-    use http::{Request, Response};
-    use http_body::Frame;
-    use http_body_util::StreamBody;
-    use kube::client::Body;
-
-    use super::*;
-
-    type Sent = StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
-
-    /// An API server without objects, whose first watch of each kind dies without a word. Later ones tell of
-    /// an engine.
-    async fn answer(watches: Arc<AtomicUsize>, request: Request<Body>) -> Result<Response<Sent>, Infallible> {
-        let metadata = json!({"name": "e", "uid": "u", "resourceVersion": "2"});
-        let engine =
-            json!({"apiVersion": "policy.bindery.dev/v1alpha1", "kind": "Engine", "metadata": metadata});
-        let list =
-            json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []});
-        let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
-        let text = match is_watch {
-            false => list.to_string(),
-            true if watches.fetch_add(1, Ordering::Relaxed) < KINDS.len() => String::new(),
-            true => format!("{}\n", json!({"type": "ADDED", "object": engine})),
-        };
-        let sent = stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from(text)))]);
-        let stream = match is_watch {
-            false => sent.boxed(),
-            true => sent.chain(stream::pending()).boxed(),
-        };
-        Ok(Response::new(StreamBody::new(stream)))
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_watch_that_dies_without_a_word_is_opened_again() {
-        let watches = Arc::<AtomicUsize>::default();
-        let service = tower::service_fn(move |request| answer(Arc::clone(&watches), request));
-        let client = ApiClient::from(kube::Client::new(service, "default"));
-        let (objects, watching) = PolicyObjects::new(&client);
-        let watching = tokio::spawn(watching.run());
-        while objects.all().is_empty() {
-            objects.changed().await;
-        }
-        watching.abort();
-    }
 }

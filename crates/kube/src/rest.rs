@@ -191,14 +191,22 @@ async fn begin(client: &ApiClient, mut request: Request<Body>) -> Result<(Encodi
     Err(fault)
 }
 
-fn no_answer(error: impl std::error::Error) -> Fault {
+pub(crate) fn no_answer(error: impl std::error::Error) -> Fault {
+    Fault::NoAnswer(with_causes(&error))
+}
+
+/// The text of an error and of its causes, each once: some errors end with the text of their cause.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        text = format!("{text}: {cause}");
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
         source = cause.source();
     }
-    Fault::NoAnswer(text)
+    text
 }
 
 /// The fault in an answer without success.
@@ -305,4 +313,24 @@ pub(crate) fn encode(value: &str) -> String {
     /// All but the unreserved characters of RFC 3986.
     const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
     utf8_percent_encode(value, ENCODED).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("no connection")]
+    struct Silent(#[source] io::Error);
+
+    #[test]
+    fn each_cause_is_told_once() {
+        let refused = || Silent(io::Error::other("refused"));
+        let telling = kube::Error::Service(Box::new(refused()));
+        assert_eq!(telling.to_string(), "ServiceError: no connection", "it tells its cause itself");
+        assert_eq!(with_causes(&telling), "ServiceError: no connection: refused");
+        assert_eq!(with_causes(&io::Error::other(refused())), "no connection: refused");
+    }
 }

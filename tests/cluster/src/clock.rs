@@ -42,7 +42,7 @@ impl Clock {
 
     /// The environment variables of a program with this clock.
     pub fn environment(&self) -> [(&'static str, PathBuf); 2] {
-        [("LD_PRELOAD", self.library.clone()), ("BINDERY_TEST_CLOCK", self.offset_path())]
+        [("LD_PRELOAD", self.library.clone()), ("TEST_CLOCK", self.offset_path())]
     }
 
     /// Sets it to this many seconds after the right time; before it if negative.

@@ -8,7 +8,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
-use bindery_servers::{built, free_port};
+use bindery_servers::{built, free_port, without_tools};
 use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::{BodyExt as _, Empty};
@@ -281,7 +281,7 @@ pub fn assert_replays(journal: &Path) {
 /// Runs `bindery serve` with arguments that it must refuse with status 2; returns its error.
 pub fn refused(arguments: &[&str]) -> String {
     let mut command = Command::new(built("bindery"));
-    command.arg("serve").args(["--listen", "127.0.0.1:0"]).args(arguments);
+    without_tools(&mut command).arg("serve").args(["--listen", "127.0.0.1:0"]).args(arguments);
     let output = command.env_remove("KUBECONFIG").env("BINDERY_ENGINE", "native").output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{error}");

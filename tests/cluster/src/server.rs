@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use anyhow::{Context as _, Result, bail};
+use bindery_servers::without_tools;
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
@@ -40,7 +41,7 @@ impl Server {
         // The kernel kills the program when this process ends, for any reason.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(program).args(arguments);
-        command.envs(environment.iter().map(|(name, value)| (name, value)));
+        without_tools(&mut command).envs(environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         let child = command.spawn().context(
             "setpriv (Debian package util-linux), which ends programs with this one, cannot be started",

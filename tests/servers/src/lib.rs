@@ -20,6 +20,8 @@ pub use credentials::write_kubeconfig;
 pub const THE_BINDER: &str = "persistentvolume-binder-controller";
 /// All controllers but the binder, for [`Layout::manager`].
 pub const ALL_BUT_THE_BINDER: &str = "*,-persistentvolume-binder-controller";
+/// The variables of tests that are settings of `bindery serve` too.
+const SETTINGS: [&str; 2] = ["BINDERY_ENGINE", "BINDERY_POLICIES"];
 
 /// Where a control plane listens and writes.
 #[derive(Clone, Debug)]
@@ -182,6 +184,19 @@ pub fn built(name: &str) -> PathBuf {
     let program = folder.join(name);
     assert!(program.is_file(), "{} is missing: run `cargo xtask test`", program.display());
     program
+}
+
+/// Removes from a program's environment the variables by which tests find their tools. `bindery serve`
+/// refuses variables of its prefix that are no settings.
+pub fn without_tools(command: &mut Command) -> &mut Command {
+    let is_tool = |name: &OsString| {
+        let is_setting = SETTINGS.iter().any(|setting| name == setting);
+        name.as_encoded_bytes().starts_with(b"BINDERY_") && !is_setting
+    };
+    for name in std::env::vars_os().map(|(name, _)| name).filter(is_tool) {
+        command.env_remove(name);
+    }
+    command
 }
 
 /// Runs a program to its end, with a text on its standard input.

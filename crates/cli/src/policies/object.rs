@@ -219,7 +219,8 @@ impl LoadedObject {
         let has_same_modules = self.config_maps.iter().all(|(at, version)| {
             objects.version(&at.namespace, &at.name).is_none_or(|now| Some(now) == *version)
         });
-        is_same("uid") && is_same("generation") && has_same_modules
+        let has_same_spec = self.object["spec"] == object["spec"];
+        is_same("uid") && is_same("generation") && has_same_spec && has_same_modules
     }
 
     /// The ConfigMaps of its module and of the last good one.

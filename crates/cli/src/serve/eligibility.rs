@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_controller::Intake;
+use bindery_kube::watch::ask_for_newest;
 use bindery_kube::{ApiClient, Right, RightsError, missing_rights};
 use bindery_store::{Kind, Store};
 use futures::future::join_all;
@@ -20,6 +21,10 @@ use tokio::time::{sleep, timeout};
 
 /// How long a replica keeps leading while a later list is incomplete.
 const LIST_MAX: Duration = Duration::from_secs(15);
+/// How long a replica may lead before it decides: a bookmark may be awaited for 5 s, and then a list.
+const BEGIN_MAX: Duration = Duration::from_secs(20);
+/// How long a replica that has not begun to decide leaves the Lease to others.
+const LEAVE: Duration = Duration::from_secs(30);
 /// Least time between two reviews: repeated refusals must not cause as many reviews.
 const REVIEW_EVERY: Duration = Duration::from_secs(10);
 
@@ -46,11 +51,15 @@ struct State {
     missing: Vec<Right>,
     /// Whether the API server refuses its credentials.
     refused: bool,
+    /// Whether it led for [`BEGIN_MAX`], less than [`LEAVE`] ago, and did not begin to decide.
+    stalled: bool,
 }
 
 impl State {
     fn is_eligible(&self) -> bool {
-        self.synced && self.reviewed && self.overdue.is_empty() && self.missing.is_empty() && !self.refused
+        let is_hindered =
+            !self.overdue.is_empty() || !self.missing.is_empty() || self.refused || self.stalled;
+        self.synced && self.reviewed && !is_hindered
     }
 }
 
@@ -68,7 +77,22 @@ impl Eligibility {
             self.state.send_modify(|state| state.synced = true);
         };
         let later_lists = join_all(self.store.kinds().iter().map(|&kind| self.follow_list(kind)));
-        tokio::join!(first_lists, later_lists, self.follow_rights(), self.follow_credentials());
+        tokio::join!(
+            first_lists,
+            later_lists,
+            self.follow_rights(),
+            self.follow_credentials(),
+            self.follow_stalled(),
+            self.follow_versions()
+        );
+    }
+
+    /// Watches a leader that is to begin to decide, until it has begun or is not eligible any more.
+    pub(super) async fn follow_begin(&self) {
+        if timeout(BEGIN_MAX, self.intake.until_open()).await.is_err() {
+            tracing::warn!("this leader has not begun to decide; it leaves the Lease to another replica");
+            self.state.send_modify(|state| state.stalled = true);
+        }
     }
 
     /// Waits until this replica is eligible, or not eligible.
@@ -83,6 +107,8 @@ impl Eligibility {
         let state = self.state.borrow();
         let mut causes: Vec<_> = state.missing.iter().map(|right| format!("it may not {right}")).collect();
         causes.extend(state.refused.then(|| "its credentials are refused".to_owned()));
+        let stalled = || format!("it led for {} s and did not begin to decide", BEGIN_MAX.as_secs());
+        causes.extend(state.stalled.then(stalled));
         let awaited = if state.synced { Vec::new() } else { self.store.awaited() };
         let incomplete = awaited.iter().chain(&state.overdue);
         causes.extend(incomplete.map(|kind| format!("the list of {kind} is not complete")));
@@ -113,6 +139,27 @@ impl Eligibility {
             self.state.send_if_modified(|state| state.overdue.insert(kind));
             freshness.until_listed(kind).await;
             self.state.send_if_modified(|state| state.overdue.remove(&kind));
+        }
+    }
+
+    /// Ends the time for which a leader that did not begin leaves the Lease to others.
+    async fn follow_stalled(&self) {
+        let mut state = self.state.subscribe();
+        loop {
+            let _ = state.wait_for(|state| state.stalled).await;
+            sleep(LEAVE).await;
+            self.state.send_modify(|state| state.stalled = false);
+        }
+    }
+
+    /// Notices restores of etcd while this replica may not lead, and does not see the Lease.
+    async fn follow_versions(&self) {
+        loop {
+            self.until(false).await;
+            tokio::select! {
+                () = ask_for_newest(self.client.clone(), self.intake.clone()) => {}
+                () = self.until(true) => {}
+            }
         }
     }
 
@@ -179,5 +226,65 @@ impl Eligibility {
             state.missing = missing;
         });
         holds_all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bindery_controller::{Binder, Configuration, Parts, Settings};
+    use bindery_core::Version;
+    use bindery_engine::DefaultEngine;
+    use bindery_kube::{ApiPort, Events, system_clock};
+    use bindery_sim::{Sim, SimOptions};
+    use bindery_store::Delivery;
+    use tokio::time::Instant;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+
+    /// A binder without watches, and its eligibility, which is kept current.
+    fn replica() -> (Arc<Binder<ApiPort>>, Arc<Eligibility>) {
+        let client = ApiClient::from(kube::Client::new(Sim::new(SimOptions::default()).service(), "default"));
+        let (events, _) = Events::new(client.clone());
+        let store = Arc::new(Store::new());
+        let binder = Arc::new(Binder::new(Parts {
+            store: Arc::clone(&store),
+            port: ApiPort::new(client.clone(), system_clock(), events),
+            engine: Arc::new(DefaultEngine),
+            configuration: Configuration::default(),
+            settings: Settings::default(),
+            journal: None,
+        }));
+        let eligibility = Arc::new(Eligibility::new(client, store, binder.intake().clone(), Vec::new()));
+        let running = Arc::clone(&eligibility);
+        tokio::spawn(async move { running.run().await });
+        (binder, eligibility)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_that_does_not_begin_leaves_the_lease_for_a_while() {
+        let (binder, eligibility) = replica();
+        for kind in binder.intake().kinds() {
+            binder.intake().deliver(Delivery::listed(*kind, [] as [bindery_core::Volume; 0], "1"));
+        }
+        eligibility.until(true).await;
+        let began = Instant::now();
+        eligibility.follow_begin().await;
+        assert_eq!(eligibility.causes(), ["it led for 20 s and did not begin to decide"]);
+        eligibility.until(true).await;
+        assert_eq!(began.elapsed(), BEGIN_MAX + LEAVE);
+        tokio::spawn(Arc::clone(&binder).run(CancellationToken::new()));
+        eligibility.follow_begin().await;
+        assert_eq!(eligibility.causes(), [""; 0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_replica_that_may_not_lead_notices_a_restore_within_two_minutes() {
+        let (binder, _) = replica();
+        let freshness = binder.intake().freshness();
+        let mut restores = freshness.regressions();
+        freshness.advanced(Kind::Volume, &Version::from("999999"));
+        let noticed = timeout(Duration::from_secs(120), restores.changed()).await;
+        assert!(noticed.is_ok());
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use axum::Router;
 use axum::extract::Request;
 use bindery_controller::Binder;
-use bindery_kube::{ApiPort, Events};
+use bindery_kube::{ApiPort, Events, PolicyObjects};
 use bindery_store::Kind;
 use bindery_webhook::{Check, Health, router};
 use parking_lot::Mutex;
@@ -68,6 +68,8 @@ pub(super) struct ReplicaHealth {
     pub(super) eligibility: Option<Arc<Eligibility>>,
     /// Policies and engines that are cluster objects.
     pub(super) objects: Readiness,
+    /// The watches of these objects; `None` if they are not loaded.
+    pub(super) policies: Option<Arc<PolicyObjects>>,
 }
 
 impl ReplicaHealth {
@@ -82,9 +84,11 @@ impl ReplicaHealth {
     }
 
     /// Seconds since the last bytes on each kind's watch; only of kinds that have received any.
-    pub(super) fn silences(&self) -> impl Iterator<Item = (Kind, u64)> {
+    pub(super) fn silences(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let freshness = self.binder.intake().freshness();
-        Kind::ALL.into_iter().filter_map(|kind| Some((kind, freshness.age(kind)?.as_secs())))
+        let silence = |kind: Kind| Some((kind.name(), freshness.age(kind)?.as_secs()));
+        let policies = self.policies.iter().flat_map(|policies| policies.silences());
+        Kind::ALL.into_iter().filter_map(silence).chain(policies)
     }
 
     fn lists(&self) -> Check {

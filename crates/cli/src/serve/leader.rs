@@ -182,7 +182,8 @@ impl Leadership {
         tracing::info!("this replica leads");
         let term = round.child_token();
         let (binder, check) = (Arc::clone(&self.binder), self.foreign_writer_check.clone());
-        let running = tokio::spawn(run_for_term(binder, check, self.policies.clone(), term.clone()));
+        let (policies, eligibility) = (self.policies.clone(), Arc::clone(&self.eligibility));
+        let running = tokio::spawn(run_for_term(binder, check, policies, eligibility, term.clone()));
         until(holds, false, round).await;
         term.cancel();
         let ended = running.await;
@@ -198,13 +199,38 @@ async fn until(holds: &mut Receiver<bool>, held: bool, round: &CancellationToken
     matches!(round.run_until_cancelled(changed).await, Some(Ok(_)))
 }
 
+/// Decides until the term ends. After a restore of etcd all that precedes decisions is repeated.
 async fn run_for_term(
     binder: Arc<Binder<ApiPort>>,
     foreign_writer_check: Option<Arc<ForeignWriterCheck>>,
     policies: Option<Arc<CatchUp>>,
+    eligibility: Arc<Eligibility>,
     term: CancellationToken,
 ) {
-    let client = binder.port().client().clone();
+    let mut restores = binder.intake().freshness().regressions();
+    while !term.is_cancelled() {
+        let until_restored = term.child_token();
+        let restored = async {
+            until_restored.run_until_cancelled(restores.changed()).await;
+            until_restored.cancel();
+        };
+        let caught_up = catch_up(&binder, foreign_writer_check.as_deref(), policies.as_deref());
+        let decide = async {
+            if until_restored.run_until_cancelled(caught_up).await.is_some() {
+                Arc::clone(&binder).run(until_restored.clone()).await;
+            }
+        };
+        let begin = until_restored.run_until_cancelled(eligibility.follow_begin());
+        tokio::join!(restored, decide, begin);
+    }
+}
+
+/// What a leader waits for before it decides.
+async fn catch_up(
+    binder: &Binder<ApiPort>,
+    foreign_writer_check: Option<&ForeignWriterCheck>,
+    policies: Option<&CatchUp>,
+) {
     let check_writers = async {
         if let Some(check) = foreign_writer_check {
             check.catch_up().await;
@@ -215,11 +241,8 @@ async fn run_for_term(
             policies.wait().await;
         }
     };
-    let until_current = until_current(client, binder.intake());
-    let caught_up = async { tokio::join!(check_writers, load_policies, until_current) };
-    if term.run_until_cancelled(caught_up).await.is_some() {
-        binder.run(term).await;
-    }
+    let until_current = until_current(binder.port().client().clone(), binder.intake());
+    tokio::join!(check_writers, load_policies, until_current);
 }
 
 /// The name of the host, as in a pod, and a number that tells replicas on one host apart. The same for the

@@ -76,7 +76,7 @@ impl Collector for Own {
         let causes = self.health.causes().into_iter().map(|cause| ([cause], 1));
         family(&mut encoder, "cannot_lead", help, MetricType::Gauge, ["cause"], causes)?;
         let help = "Time since the last bytes of a kind's list or watch";
-        let silences = self.health.silences().map(|(kind, seconds)| ([kind.name()], seconds));
+        let silences = self.health.silences().map(|(kind, seconds)| ([kind], seconds));
         family(&mut encoder, "watch_silence_seconds", help, MetricType::Gauge, ["kind"], silences)?;
         let help = "Claims whose bind by upstream was compared with Bindery's decision, in observe mode";
         let claims = Compared::ALL.map(|compared| ([compared.name()], binder.observation().count(compared)));

@@ -142,6 +142,11 @@ impl ConfiguredObjects {
         self.components()
     }
 
+    /// The objects as they are watched.
+    pub(super) fn watched(&self) -> Arc<PolicyObjects> {
+        Arc::clone(&self.objects)
+    }
+
     /// Whether each object is ready, for as long as the objects are loaded.
     pub(super) fn readiness(&self) -> Readiness {
         Arc::clone(&self.readiness)
@@ -156,10 +161,16 @@ impl ConfiguredObjects {
     pub(super) async fn run(mut self, binder: Arc<Binder<ApiPort>>, leads: Arc<AtomicBool>) {
         let mut ticks = interval(STATUS_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut restores = binder.intake().freshness().regressions();
         let (mut changed, mut is_tick) = (Changed::default(), false);
         loop {
             tokio::select! {
                 later = self.next_change() => changed.add(later),
+                // The sender lives in the binder.
+                _ = restores.changed() => {
+                    self.objects.list_again();
+                    self.written.clear();
+                }
                 _ = ticks.tick() => {
                     is_tick = true;
                     changed.add(self.refresh(true));
@@ -367,9 +378,11 @@ struct WrittenStatus {
     status: ObjectStatus,
 }
 
-/// The generation of each object, with its UID.
-type Generations = BTreeMap<ObjectName, (Value, Value)>;
+/// The generation of each object, with its UID and its spec: after a restore of etcd a generation may come a
+/// second time.
+type Generations = BTreeMap<ObjectName, [Value; 3]>;
 
-fn generation(object: &Value) -> (Value, Value) {
-    (object["metadata"]["uid"].clone(), object["metadata"]["generation"].clone())
+fn generation(object: &Value) -> [Value; 3] {
+    let metadata = &object["metadata"];
+    [&metadata["uid"], &metadata["generation"], &object["spec"]].map(Value::clone)
 }

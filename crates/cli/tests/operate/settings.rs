@@ -200,7 +200,7 @@ fn a_reclaimer_is_refused_in_mode_steer() {
         metadata: {name: keep}\nspec: {module: missing.wasm}\n";
     fs::write(folder.path().join("keep.yaml"), document).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_bindery"));
-    command.current_dir(&folder).args(["serve", "--mode=steer", "--policy=keep.yaml"]);
+    command.current_dir(&folder).env_clear().args(["serve", "--mode=steer", "--policy=keep.yaml"]);
     let output = command.output().unwrap();
     let complaint = String::from_utf8(output.stderr).unwrap();
     assert!(complaint.contains("policy \"keep\": upstream reclaims volumes in mode steer"), "{complaint}");
@@ -223,8 +223,18 @@ fn settings_that_would_be_misread_or_ignored_are_refused() {
             &["sets BINDERY_LEASE_DURTATION", "did you mean BINDERY_LEASE_DURATION?"],
         ),
         (
+            environment(&[("BINDERY_LEASE_SECONDS", "15")]),
+            &["sets BINDERY_LEASE_SECONDS", "no such setting; unset it; `bindery serve --help` lists"],
+        ),
+        (
             // A Service named `bindery` sets these in pods of its namespace.
-            environment(&[("BINDERY_SERVICE_HOST", "10.0.0.1"), ("BINDERY_PORT", "tcp://10.0.0.1:443")]),
+            environment(&[
+                ("BINDERY_SERVICE_HOST", "10.0.0.1"),
+                ("BINDERY_SERVICE_PORT_HTTPS", "443"),
+                ("BINDERY_PORT", "tcp://10.0.0.1:443"),
+                ("BINDERY_PORT_443_TCP_PROTO", "tcp"),
+                ("BINDERY_REGISTRY_AUTH", "for `bindery policy`"),
+            ]),
             &["give --kubeconfig (BINDERY_KUBECONFIG)"],
         ),
         (line(&["--engine=/nonexistent"]), &["/nonexistent"]),

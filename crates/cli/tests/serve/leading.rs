@@ -258,6 +258,19 @@ async fn a_leader_whose_list_stays_incomplete_hands_over() {
 }
 
 #[tokio::test]
+async fn a_leader_that_cannot_begin_to_decide_hands_over() {
+    let (cluster, proxy) = cluster_and_proxy().await;
+    // A new leader reads the newest version of each kind.
+    proxy.set_faults(|request: &Request| match &*request.query {
+        "limit=1" => refuse(StatusCode::INTERNAL_SERVER_ERROR),
+        _ => RequestFault::None,
+    });
+    let (mut leader, mut next) = leader_and_next(&cluster, &proxy, &[]).await;
+    until_handed_over(&mut leader, &mut next, "it led for 20 s and did not begin to decide").await;
+    cluster.bind_pair("later").await;
+}
+
+#[tokio::test]
 async fn a_leader_that_steps_down_ends_its_writes_before_the_next_one_leads() {
     let (cluster, proxy) = cluster_and_proxy().await;
     // The takeover comes six seconds after the last write has ended.

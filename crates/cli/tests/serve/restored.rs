@@ -1,11 +1,14 @@
 //! etcd is restored from a snapshot while Bindery runs.
 
 use bindery_cluster::{Cluster, Manager, Replica, is_bound, is_bound_to, is_in_phase, provisioning_in};
-use k8s_openapi::api::core::v1::{Event, PersistentVolume};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolume};
 use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use serde_json::json;
 use tempfile::TempDir;
 
 use super::idle::until_renewed;
+use super::policy_objects::{cluster_with_kinds, modules, shipped, until_rejected};
 
 /// Least number of revisions that the restore takes back: more than are written until Bindery is back.
 const REVISIONS: usize = 2_000;
@@ -87,4 +90,41 @@ async fn after_a_restore_of_etcd_everything_settles() {
         tokio::join!(restore(&[]), restore(&["--bump-revision=1000000", "--mark-compacted"]));
     of_old.until_metrics("bindery_version_regressions_total 1\n").await;
     of_new.until_metric("bindery_watches_expired_total", |watches| watches > 0).await;
+}
+
+/// Another policy has the name, and another version of the ConfigMap has the module, when the snapshot is
+/// restored.
+#[tokio::test]
+async fn after_a_restore_of_etcd_the_restored_policy_decides() {
+    let (mut cluster, policies, mut replica) = cluster_with_kinds().await;
+    let config_maps = Api::<ConfigMap>::namespaced(cluster.client.clone(), "default");
+    let module = modules("m.wasm", shipped("at-most-n-times"));
+    config_maps.create(&PostParams::default(), &module).await.unwrap();
+    let times =
+        |times: u32| json!({"module": "configmap:default/modules/m.wasm", "settings": {"times": times}});
+    policies.apply("MatchPolicy", "size", times(2)).await;
+    policies.until_ready("MatchPolicy", "size", "Loaded").await;
+
+    let snapshot = cluster.plane.save_snapshot().await.unwrap();
+    cluster.plane.advance_revision(REVISIONS).await.unwrap();
+    until_renewed(&Api::namespaced(cluster.client.clone(), "kube-system"), 2).await;
+    policies.of("MatchPolicy").delete("size", &DeleteParams::default()).await.unwrap();
+    policies.apply("MatchPolicy", "size", times(100)).await;
+    policies.until_ready("MatchPolicy", "size", "Loaded").await;
+    let broken = modules("m.wasm", b"no component".to_vec());
+    config_maps.replace("modules", &PostParams::default(), &broken).await.unwrap();
+    policies.until_ready("MatchPolicy", "size", "ModuleInvalid").await;
+
+    cluster.plane.restore_snapshot(&snapshot, &[]).await.unwrap();
+    cluster.create_volume("v", "10Gi").await;
+    cluster.create_claim("c", "1Gi").await;
+    until_rejected(&cluster, "c", "; 1 of 1 volumes rejected: size 1").await;
+    policies.apply("MatchPolicy", "size", times(100)).await;
+    cluster.until_claim("c", is_bound_to("v")).await;
+    config_maps.replace("modules", &PostParams::default(), &broken).await.unwrap();
+    policies.until_ready("MatchPolicy", "size", "ModuleInvalid").await;
+    let metrics = replica.get("/metrics").await;
+    assert!(metrics.contains("bindery_version_regressions_total 1\n"), "{metrics}");
+    assert!(metrics.contains("bindery_watch_silence_seconds{kind=\"MatchPolicy\"} "), "{metrics}");
+    replica.terminate().await;
 }

@@ -20,8 +20,8 @@ use crate::rest::{self, Fault};
 const NAMESPACE: &str = "default";
 /// Keeps a pod from being scheduled until its volume has been read once more.
 const GATE: &str = "bindery.dev/volume-read";
-/// Longest time for removing the pods of earlier leaders, which delays the first decision.
-const TAKE_OVER_MAX: Duration = Duration::from_secs(5);
+/// Pause between attempts to remove the pods of earlier leaders, which delays the first decision.
+const RETRY_EVERY: Duration = Duration::from_secs(1);
 /// The image of upstream v1.36.
 pub const RECYCLER_IMAGE: &str = "registry.k8s.io/build-image/debian-base:bookworm-v1.0.6";
 /// Deletes everything below `/scrub`, and fails if something is left.
@@ -161,29 +161,26 @@ impl Recycler {
         Ok(Self { client: client.into().limited(), clock, events, settings })
     }
 
-    /// Removes the gated pods that earlier leaders have left, before a binder begins to decide.
+    /// Removes the gated pods that earlier leaders have left, before a binder begins to decide. Repeats until
+    /// they are gone.
     ///
     /// An earlier leader that still runs could start such a pod: see [`Self::run`].
     pub(super) async fn take_over(recycler: Option<&Self>) {
         let Some(recycler) = recycler else { return };
-        let removed = tokio::time::timeout(TAKE_OVER_MAX, recycler.remove_gated()).await;
-        let why = match removed {
-            Ok(Ok(())) => return,
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "the API server does not answer in time".to_owned(),
-        };
-        tracing::warn!(
-            why,
-            "gated recycler pods of an earlier leader may be left in {}",
-            recycler.settings.namespace()
-        );
+        while let Err(fault) = recycler.remove_gated().await {
+            tracing::warn!(%fault, "gated recycler pods of an earlier leader cannot be removed");
+            // The rights to start such a pod and to delete it are granted together.
+            if fault.is_denial() {
+                return;
+            }
+            tokio::time::sleep(RETRY_EVERY).await;
+        }
     }
 
-    async fn remove_gated(&self) -> Result<(), PluginError> {
+    async fn remove_gated(&self) -> Result<(), Fault> {
         let pods = self.settings.pods();
         let path = format!("{pods}?fieldSelector=status.phase%3DPending");
-        let list = rest::json(&self.client, http::Method::GET, &path, None).await;
-        let list = list.map_err(|fault| failed(format!("pods cannot be listed: {fault}")))?;
+        let list = rest::json(&self.client, http::Method::GET, &path, None).await?;
         for pod in list["items"].as_array().into_iter().flatten().filter(|pod| is_gated(pod)) {
             let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
             self.delete(&format!("{pods}/{}", rest::encode(text("name"))), text("uid")).await?;
@@ -228,7 +225,7 @@ impl Recycler {
         let scrubbed = scrubbed.await;
         let deleted = self.delete(&pod.path, &pod.uid).await;
         scrubbed.map_err(|error| failed(format!("failed to recycle volume: {error}")))?;
-        deleted
+        deleted.map_err(not_deleted)
     }
 
     async fn create(&self, volume: &Volume, source: Value) -> Result<Pod, PluginError> {
@@ -318,20 +315,27 @@ impl Recycler {
     /// Deletes the pod of that name, whatever its UID.
     async fn delete_old(&self, path: &str) -> Result<(), PluginError> {
         match rest::json(&self.client, http::Method::GET, path, None).await {
-            Ok(pod) => self.delete(path, pod["metadata"]["uid"].as_str().unwrap_or_default()).await,
+            Ok(pod) => {
+                let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
+                self.delete(path, uid).await.map_err(not_deleted)
+            }
             Err(Fault::Refused { code: 404, .. }) => Ok(()),
             Err(fault) => Err(failed(format!("failed to read old recycler pod: {}", fault.message()))),
         }
     }
 
     /// Deletes the pod with that UID, and no other pod of its name.
-    async fn delete(&self, path: &str, uid: &str) -> Result<(), PluginError> {
+    async fn delete(&self, path: &str, uid: &str) -> Result<(), Fault> {
         let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}});
         match rest::json(&self.client, http::Method::DELETE, path, Some(&options)).await {
             Ok(_) | Err(Fault::Refused { code: 404 | 409, .. }) => Ok(()),
-            Err(fault) => Err(failed(format!("failed to delete recycler pod: {}", fault.message()))),
+            Err(fault) => Err(fault),
         }
     }
+}
+
+fn not_deleted(fault: Fault) -> PluginError {
+    failed(format!("failed to delete recycler pod: {}", fault.message()))
 }
 
 /// Why nothing is recycled.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bindery_controller::Intake;
 use bindery_core::Version;
 use bindery_store::Kind;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::takeover::read;
 use crate::client::ApiClient;
@@ -18,7 +18,7 @@ const EVERY: Duration = Duration::from_secs(60);
 /// competes for a Lease does not need this: the Lease's version shows the restore.
 pub async fn ask_for_newest(client: impl Into<ApiClient>, intake: Intake) {
     let client = client.into();
-    let mut ticks = interval(EVERY);
+    let mut ticks = interval_at(Instant::now() + EVERY, EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;

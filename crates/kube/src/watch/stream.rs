@@ -80,7 +80,7 @@ impl Events {
         };
         match frame {
             Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(WatchError::Silent(self.silence)),
-            Err(error) => Err(WatchError::Fault(Fault::NoAnswer(error.to_string()))),
+            Err(error) => Err(WatchError::Fault(rest::no_answer(error))),
             Ok(None) => Ok(None),
             Ok(Some(frame)) => self.encoding.event(frame).map(Some).map_err(WatchError::Nonsense),
         }

@@ -247,6 +247,7 @@ async fn a_dead_leaders_gated_pod_is_removed_before_its_volume_is_bound() {
     // An operator makes the volume available with its data.
     cluster.sim.put(volume("v1"));
     cluster.add(claim("c2"));
+    cluster.sim.faults().add(FaultRule::new("delete", "pods").times(3));
     let next = cluster.start();
     let is_bound = || {
         let is_bound = cluster.phases("c2", "v1").1 == "Bound";

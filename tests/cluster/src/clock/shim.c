@@ -1,6 +1,6 @@
 /*
  * Loaded into a program in front of the C library: the time of day is off by as many seconds as the file says that
- * BINDERY_TEST_CLOCK names. Clocks that only measure how long something takes are left alone, as they are when an
+ * TEST_CLOCK names. Clocks that only measure how long something takes are left alone, as they are when an
  * operator or NTP sets the time.
  */
 #define _GNU_SOURCE
@@ -16,7 +16,7 @@ static const volatile int64_t *offset;
 
 __attribute__((constructor)) static void begin(void)
 {
-    const char *path = getenv("BINDERY_TEST_CLOCK");
+    const char *path = getenv("TEST_CLOCK");
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     void *page = file < 0 ? MAP_FAILED : mmap(NULL, sizeof *offset, PROT_READ, MAP_SHARED, file, 0);
     if (page == MAP_FAILED)

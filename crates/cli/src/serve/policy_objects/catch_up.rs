@@ -21,23 +21,19 @@ pub(crate) struct CatchUp {
 }
 
 impl CatchUp {
-    /// Waits until what the API server has at this moment, or something later, is in effect.
+    /// Waits until what the API server has, and nothing else, is in effect.
     pub(crate) async fn wait(&self) {
         let mut in_effect = self.in_effect.clone();
         loop {
             match self.objects.list().await {
                 Ok(objects) => {
-                    let has = |effect: &Generations, object: &Value| {
-                        let (uid, wanted) = generation(object);
-                        effect.get(&object_name(object)).is_some_and(|(known, generation)| {
-                            *known == uid && generation.as_i64() >= wanted.as_i64()
-                        })
-                    };
-                    let all = |effect: &Generations| objects.iter().all(|(object, _)| has(effect, object));
-                    if timeout(LIST_EVERY, in_effect.wait_for(all)).await.is_ok() {
+                    let of = |(object, _): &(Value, Value)| (object_name(object), generation(object));
+                    let wanted: Generations = objects.iter().map(of).collect();
+                    if timeout(LIST_EVERY, in_effect.wait_for(|effect| *effect == wanted)).await.is_ok() {
                         return;
                     }
                     tracing::warn!("this replica has not loaded the newest policies; no decision is made");
+                    self.objects.list_again();
                 }
                 Err(error) => {
                     tracing::warn!(%error, "policies cannot be listed; no decision is made");
