@@ -46,7 +46,8 @@ fn counts(object: &Value) -> bool {
     object["spec"]["mode"] != "off"
 }
 
-fn is_shadow(object: &Value) -> bool {
+/// Whether an object is to be a shadow.
+pub(crate) fn is_shadow(object: &Value) -> bool {
     object["spec"]["mode"] == "shadow"
 }
 

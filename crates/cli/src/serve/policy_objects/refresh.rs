@@ -15,7 +15,9 @@ impl ConfiguredObjects {
     pub(super) fn refresh(&mut self, is_retry: bool) -> Changed {
         let mut changed = Changed::default();
         let held = limit::holders(&self.loaded);
-        let all = self.objects.all();
+        let mut all = self.objects.all();
+        // Those in effect get room in the cache before shadows.
+        all.sort_by_key(|(object, _)| limit::is_shadow(object));
         let surplus = limit::surplus(all.iter().map(|(object, _)| object));
         let mut names = BTreeSet::new();
         for (object, status) in all {
