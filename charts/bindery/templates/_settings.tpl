@@ -9,6 +9,7 @@ engine: {{ include "bindery.engine" . | quote }}
 {{- if include "bindery.compiles" . }}
 # A subfolder, since other users may write into the volume's root.
 engine-cache: /var/cache/bindery/engines
+engine-cache-size: {{ .Values.engine.cacheSize | quote }}
 {{- end }}
 {{- with .Values.journal }}
 {{- if .enabled }}

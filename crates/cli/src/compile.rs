@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use bindery_host::{Host, Options, PolicyHost};
+use bindery_host::{Host, PolicyHost};
 use clap::ValueEnum;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, nice, setrlimit};
 use tokio::sync::oneshot;
@@ -54,8 +54,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     std::io::stdin().take(PolicyHost::COMPONENT_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
     match arguments.kind {
         ComponentKind::Engine => {
-            let options = Options { cache: arguments.cache.engine_cache.clone(), ..Options::default() };
-            Host::new(&options)?.compile(&bytes)?;
+            Host::new(&arguments.cache.options())?.compile(&bytes)?;
         }
         ComponentKind::Policy => module::host(&arguments.cache)?.compile(&bytes)?,
     }
@@ -89,10 +88,10 @@ struct Compiler {
 }
 
 impl Compiler {
-    fn start(kind: ComponentKind, bytes: &[u8], cache: &Path) -> Result<Self> {
+    fn start(kind: ComponentKind, bytes: &[u8], cache: &CacheArgument) -> Result<Self> {
         let kind = kind.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
         let mut command = Command::new("/proc/self/exe");
-        command.args(["compile", "--kind", &kind, "--engine-cache"]).arg(cache).env_clear().process_group(0);
+        command.args(["compile", "--kind", &kind]).args(cache.arguments()).env_clear().process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().context("the compiler cannot be started")?;
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
@@ -127,7 +126,7 @@ impl Drop for Compiler {
 /// # Errors
 ///
 /// One sentence that says why the cache does not have it.
-pub(crate) async fn in_process(kind: ComponentKind, bytes: &[u8], cache: &Path) -> Result<()> {
+pub(crate) async fn in_process(kind: ComponentKind, bytes: &[u8], cache: &CacheArgument) -> Result<()> {
     let mut compiler = Compiler::start(kind, bytes, cache)?;
     let output = match timeout(TIME_MAX, &mut compiler.ended).await {
         Ok(output) => output.context("the compiler was lost")?.context("the compiler cannot be awaited")?,

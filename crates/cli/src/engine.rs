@@ -1,10 +1,11 @@
 //! The choice of the engine.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
-use bindery_core::Engine;
+use bindery_core::{Engine, Quantity};
 use bindery_engine::DefaultEngine;
 use bindery_host::{Host, Limits, LoadError, Options};
 
@@ -26,12 +27,44 @@ pub(crate) struct EngineArguments {
 }
 
 /// The folder of compiled components.
-#[derive(clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CacheArgument {
     /// Keep compiled components in this folder, so that the next start need not compile. The folder must
     /// belong to this user alone. By default nothing is kept.
     #[arg(long, value_name = "FOLDER", env = "BINDERY_ENGINE_CACHE")]
     pub(crate) engine_cache: Option<PathBuf>,
+    /// How many bytes that folder may have: five eighths are for compiled components, and a quarter for
+    /// modules that cluster objects name. Of each, what is in use is never removed.
+    #[arg(long, value_name = "QUANTITY", env = "BINDERY_ENGINE_CACHE_SIZE", default_value = "512Mi",
+          value_parser = Quantity::parse)]
+    engine_cache_size: Quantity,
+}
+
+impl CacheArgument {
+    /// Options of a host with this cache.
+    pub(crate) fn options(&self) -> Options {
+        let cache = self.engine_cache.clone();
+        Options { cache, cache_bytes_max: self.compiled_max(), ..Options::default() }
+    }
+
+    /// Most bytes of compiled components.
+    pub(crate) fn compiled_max(&self) -> u64 {
+        self.engine_cache_size.whole / 8 * 5
+    }
+
+    /// Most bytes of modules that cluster objects name.
+    pub(crate) fn modules_max(&self) -> u64 {
+        self.engine_cache_size.whole / 4
+    }
+
+    /// The same arguments for another process.
+    pub(crate) fn arguments(&self) -> Vec<OsString> {
+        let folder = self
+            .engine_cache
+            .iter()
+            .flat_map(|folder| -> [OsString; 2] { ["--engine-cache".into(), folder.into()] });
+        folder.chain([format!("--engine-cache-size={}", self.engine_cache_size).into()]).collect()
+    }
 }
 
 fn default_engine() -> PathBuf {
@@ -67,7 +100,7 @@ impl EngineArguments {
 
     /// What loads engines, with the folder of compiled components.
     pub(crate) fn host(&self) -> Result<Host> {
-        Ok(Host::new(&Options { cache: self.cache.engine_cache.clone(), ..Options::default() })?)
+        Ok(Host::new(&self.cache.options())?)
     }
 
     /// The folder of compiled components.

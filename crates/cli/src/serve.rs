@@ -56,7 +56,7 @@ use self::recycler::RecyclerArguments;
 use self::start::Started;
 use self::tasks::Tasks;
 use self::webhook::{WebhookArguments, WebhookStatistics};
-use crate::engine::EngineArguments;
+use crate::engine::{CacheArgument, EngineArguments};
 use crate::journal::recording::{JournalArguments, Recording};
 use crate::journal::sending::{Sending, SendingArguments};
 use crate::policies::PolicyArguments;
@@ -212,8 +212,14 @@ async fn run_replica(
     let replica = Replica::new(arguments, client, events, components, recording.as_ref())?;
     let admission_metrics = AdmissionMetrics::default();
     let readiness = objects.as_ref().map(ConfiguredObjects::readiness).unwrap_or_default();
-    let policies = objects.as_ref().map(ConfiguredObjects::watched);
-    startup.finish(replica.health_router(readiness, policies, &admission_metrics, &statistics, &journal));
+    startup.finish(replica.health_router(
+        readiness,
+        objects.as_ref().map(ConfiguredObjects::watched),
+        &admission_metrics,
+        &statistics,
+        &journal,
+        arguments.engine.cache(),
+    ));
 
     let sending =
         sending.map(|sending| (sending.ending(), tasks.start("the sender of the journal", sending.ended())));
@@ -334,6 +340,7 @@ impl Replica {
         admission: &AdmissionMetrics,
         webhook: &WebhookStatistics,
         journal: &JournalCounts,
+        cache: &CacheArgument,
     ) -> Router {
         let health = ReplicaHealth {
             binder: Arc::clone(&self.binder),
@@ -343,7 +350,7 @@ impl Replica {
             objects,
             policies,
         };
-        let mut registry = metrics::registry(&health, admission, webhook, &self.clock, journal);
+        let mut registry = metrics::registry(&health, admission, webhook, &self.clock, journal, cache);
         self.client.register(&mut registry);
         router(health, registry)
     }

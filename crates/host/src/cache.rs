@@ -7,6 +7,10 @@
 //!
 //! Each artefact begins with a digest. The digest finds disk errors and artefacts that were moved to another
 //! name. It is not a signature: an attacker who can write an artefact can write its digest.
+//!
+//! The folder has a limit. `room.rs` removes what was used longest ago.
+
+mod room;
 
 use std::fs::{self, File, Metadata};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -21,6 +25,8 @@ use tracing::{debug, warn};
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
+pub(crate) use self::room::InUse;
+pub use self::room::cache_bytes_in_use;
 use crate::HostError;
 
 /// Mode bits that let group or world write.
@@ -38,6 +44,8 @@ pub(crate) struct Cache {
     us: u32,
     /// Digest of every setting that compiling depends on.
     fingerprint: [u8; 32],
+    /// Most bytes of all artefacts.
+    bytes_max: u64,
 }
 
 impl Cache {
@@ -46,7 +54,7 @@ impl Cache {
     /// # Errors
     ///
     /// The folder cannot be created, or others may write to it.
-    pub(crate) fn open(path: &Path, fingerprint: [u8; 32]) -> Result<Self, HostError> {
+    pub(crate) fn open(path: &Path, bytes_max: u64, fingerprint: [u8; 32]) -> Result<Self, HostError> {
         let unusable = |reason: String| HostError::CacheFolder { folder: path.to_owned(), reason };
         fs::DirBuilder::new()
             .recursive(true)
@@ -66,7 +74,7 @@ impl Cache {
         let us = rustix::process::geteuid().as_raw();
         // Changing its mode or owner would not help: files that others put there would stay.
         check_owner(&metadata, us).map_err(|why| unusable(format!("{why}; remove it, or name another")))?;
-        Ok(Self { folder, path: path.to_owned(), us, fingerprint })
+        Ok(Self { folder, path: path.to_owned(), us, fingerprint, bytes_max })
     }
 
     /// Whether there is an artefact of the component with this digest.
@@ -74,24 +82,30 @@ impl Cache {
         rustix::fs::statat(&self.folder, self.name(digest), AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
-    /// The component of these bytes, compiled before or now.
+    /// The component of these bytes, compiled before or now, and its artefact, or why that is not kept.
     ///
     /// # Errors
     ///
     /// It does not compile. A cache that cannot be read or written only costs time.
-    pub(crate) fn get(&self, engine: &Engine, bytes: &[u8], digest: &[u8]) -> wasmtime::Result<Component> {
+    pub(crate) fn get(
+        &self,
+        engine: &Engine,
+        bytes: &[u8],
+        digest: &[u8],
+    ) -> wasmtime::Result<(Component, io::Result<InUse>)> {
         let name = self.name(digest);
         let path = self.path.join(&name);
         match self.load(engine, &name) {
-            Ok(component) => return Ok(component),
+            Ok((component, artefact)) => return Ok((component, Ok(artefact))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => debug!(?path, "not compiled before"),
             Err(error) => warn!(?path, %error, "compiling again: the compiled engine is not usable"),
         }
         let artefact = engine.precompile_component(bytes)?;
-        if let Err(error) = self.store(&name, &artefact) {
-            warn!(?path, %error, "the compiled engine is not kept: writing it failed");
+        let kept = self.store(&name, &artefact);
+        if let Err(error) = &kept {
+            warn!(?path, %error, "the compiled engine is not kept");
         }
-        deserialize(engine, &artefact)
+        Ok((deserialize(engine, &artefact)?, kept))
     }
 
     /// File name of the artefact of the component with this digest, under these settings.
@@ -101,40 +115,44 @@ impl Cache {
     }
 
     /// Reads an artefact and deserializes the bytes that were read, if they were written under this name.
-    fn load(&self, engine: &Engine, name: &str) -> io::Result<Component> {
+    fn load(&self, engine: &Engine, name: &str) -> io::Result<(Component, InUse)> {
         let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
-        let content = self.read(name)?;
+        let (content, file) = self.read(name)?;
         let artefact = match content.split_first_chunk::<DIGEST_BYTES>() {
             Some((digest, artefact)) if *digest == seal(name, artefact) => artefact,
             _ => return Err(invalid("it is not what was written under this name".to_owned())),
         };
-        deserialize(engine, artefact).map_err(|error| invalid(error.to_string()))
+        let component = deserialize(engine, artefact).map_err(|error| invalid(error.to_string()))?;
+        Ok((component, file))
     }
 
     /// The content of a file of the folder that belongs to this user and that others may not write.
-    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+    fn read(&self, name: &str) -> io::Result<(Vec<u8>, InUse)> {
         // NONBLOCK: opening a pipe must not wait for its other end.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let mut file = File::from(rustix::fs::openat(&self.folder, name, flags, Mode::empty())?);
+        let file = File::from(rustix::fs::openat(&self.folder, name, flags, Mode::empty())?);
         let metadata = file.metadata()?;
         let untrusted = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
         if !metadata.is_file() {
             return Err(untrusted("it is not a regular file".to_owned()));
         }
         check_owner(&metadata, self.us).map_err(untrusted)?;
+        let mut artefact = InUse::new(file);
         let mut content = Vec::new();
-        file.read_to_end(&mut content)?;
-        Ok(content)
+        artefact.file().read_to_end(&mut content)?;
+        Ok((content, artefact))
     }
 
     /// Replaces an artefact in one step: writes a new file under a random name, then renames it within the
-    /// open folder.
-    fn store(&self, name: &str, artefact: &[u8]) -> io::Result<()> {
+    /// open folder. First removes the artefacts that were used longest ago, if there is too little room.
+    fn store(&self, name: &str, artefact: &[u8]) -> io::Result<InUse> {
+        room::make_room(&self.folder, (DIGEST_BYTES + artefact.len()) as u64, self.bytes_max)?;
         // Seeded by the kernel; the standard library has no other random number.
         let new = format!(".{:016x}.new", RandomState::new().build_hasher().finish());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
-        let mut file = File::from(rustix::fs::openat(&self.folder, &new, flags, mode)?);
+        let mut stored = InUse::new(File::from(rustix::fs::openat(&self.folder, &new, flags, mode)?));
+        let file = stored.file();
         let written = file
             .write_all(&seal(name, artefact))
             .and_then(|()| file.write_all(artefact))
@@ -144,7 +162,7 @@ impl Cache {
             // A leftover file does no harm; the first error is the one to report.
             let _ = rustix::fs::unlinkat(&self.folder, &new, AtFlags::empty());
         }
-        written
+        written.map(|()| stored)
     }
 }
 
@@ -191,15 +209,15 @@ mod tests {
     fn filled() -> (tempfile::TempDir, Engine, Cache, PathBuf) {
         let parent = tempfile::tempdir().unwrap();
         let engine = Engine::new(&Config::new()).unwrap();
-        let cache = Cache::open(&parent.path().join("cache"), [0; 32]).unwrap();
-        cache.get(&engine, EMPTY, b"digest").unwrap();
+        let cache = Cache::open(&parent.path().join("cache"), u64::MAX, [0; 32]).unwrap();
+        cache.get(&engine, EMPTY, b"digest").unwrap().1.unwrap();
         let path = cache.path.join(cache.name(b"digest"));
         (parent, engine, cache, path)
     }
 
     /// Why the artefact is not run.
     fn refusal(cache: &Cache, engine: &Engine) -> String {
-        cache.load(engine, &cache.name(b"digest")).expect_err("it is not to be trusted").to_string()
+        cache.load(engine, &cache.name(b"digest")).err().expect("it is not to be trusted").to_string()
     }
 
     #[test]
@@ -216,7 +234,7 @@ mod tests {
         for broken in [flipped, whole[..whole.len() / 2].to_vec(), Vec::new()] {
             fs::write(&path, broken).unwrap();
             assert!(refusal(&cache, &engine).contains("not what was written"));
-            cache.get(&engine, EMPTY, b"digest").unwrap();
+            cache.get(&engine, EMPTY, b"digest").unwrap().1.unwrap();
             assert_eq!(fs::read(&path).unwrap(), whole);
         }
         // An artefact of another component or of other settings.
@@ -233,7 +251,7 @@ mod tests {
         let replaced = |cache: &mut Cache, why: &str| {
             assert!(refusal(cache, &engine).contains(why));
             let planted = fs::symlink_metadata(&path).unwrap().ino();
-            cache.get(&engine, EMPTY, b"digest").unwrap();
+            cache.get(&engine, EMPTY, b"digest").unwrap().1.unwrap();
             assert_ne!(fs::symlink_metadata(&path).unwrap().ino(), planted);
             cache.us = us;
             assert!(cache.load(&engine, &cache.name(b"digest")).is_ok());
@@ -264,15 +282,27 @@ mod tests {
         fs::write(&path, b"planted").unwrap();
         assert!(cache.load(&engine, &cache.name(b"digest")).is_ok());
         fs::remove_file(held.join(cache.name(b"digest"))).unwrap();
-        cache.get(&engine, EMPTY, b"digest").unwrap();
+        cache.get(&engine, EMPTY, b"digest").unwrap().1.unwrap();
         assert!(held.join(cache.name(b"digest")).exists());
         assert_eq!(fs::read(&path).unwrap(), b"planted");
     }
 
     #[test]
+    fn an_artefact_makes_room_for_another_unless_it_is_in_use() {
+        let (_parent, engine, mut cache, path) = filled();
+        cache.bytes_max = fs::metadata(&path).unwrap().len();
+        let (_component, in_use) = cache.get(&engine, EMPTY, b"digest").unwrap();
+        assert!(cache.get(&engine, EMPTY, b"other").unwrap().1.is_err());
+        assert!(path.exists());
+        drop(in_use);
+        cache.get(&engine, EMPTY, b"other").unwrap().1.unwrap();
+        assert!(!path.exists() && cache.has(b"other"));
+    }
+
+    #[test]
     fn other_settings_and_other_components_have_other_artefacts() {
         let folder = tempfile::tempdir().unwrap();
-        let cache = |fingerprint| Cache::open(folder.path(), fingerprint).unwrap();
+        let cache = |fingerprint| Cache::open(folder.path(), 0, fingerprint).unwrap();
         assert_ne!(cache([0; 32]).name(b"a"), cache([1; 32]).name(b"a"));
         assert_ne!(cache([0; 32]).name(b"a"), cache([0; 32]).name(b"b"));
     }
@@ -309,11 +339,11 @@ mod tests {
         symlink(folder.path(), &link).unwrap();
         let shares = "others may write to it, and what they wrote would be run; remove it, or name another";
         for (path, reason) in [(&shared, shares), (&link, "not a folder itself")] {
-            let error = Cache::open(path, [0; 32]).err().unwrap().to_string();
+            let error = Cache::open(path, 0, [0; 32]).err().unwrap().to_string();
             assert!(error.contains(reason), "{error}");
         }
         let new = folder.path().join("a/b");
-        Cache::open(&new, [0; 32]).unwrap();
+        Cache::open(&new, 0, [0; 32]).unwrap();
         assert_eq!(fs::metadata(&new).unwrap().mode() & 0o777, 0o700);
     }
 }

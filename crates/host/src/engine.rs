@@ -7,6 +7,7 @@ use wasmtime::{PoolConcurrencyLimitError, Store, Trap};
 
 use crate::Limits;
 use crate::borrow::Borrowed;
+use crate::cache::InUse;
 use crate::call::{Call, Excess, is_bad_answer};
 use crate::contract::Contract;
 use crate::deadline::Deadline;
@@ -29,6 +30,8 @@ pub struct ComponentEngine {
     pub(crate) limits: Arc<Limits>,
     pub(crate) digest: String,
     pub(crate) contract: Contract,
+    /// Keeps its file in the cache.
+    pub(crate) _artefact: Option<InUse>,
 }
 
 /// What the engines of a host share.

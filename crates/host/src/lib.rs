@@ -45,20 +45,21 @@ mod policy;
 mod settings;
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 use wasmtime::component::Component;
 
+pub use cache::cache_bytes_in_use;
 pub use engine::{ComponentEngine, Stats};
 pub use limits::Limits;
 pub use load::LoadError;
 pub use policy::{ComponentMatcher, ComponentPolicy, ComponentReclaimer, PolicyHost};
 pub use settings::FUEL_SCHEDULE;
 
-use cache::Cache;
+use cache::{Cache, InUse};
 use contract::Contract;
 use engine::Shared;
 use gate::Gate;
@@ -77,11 +78,14 @@ pub struct Options {
     /// Folder for compiled engines; `None` keeps none. It must belong to this user, and others must not be
     /// able to write to it, because its files are run. A file in it that belongs to another user is replaced.
     pub cache: Option<PathBuf>,
+    /// Most bytes of this folder; its subfolders do not count. What was used longest ago is removed first,
+    /// and nothing that a process uses. Default 256 MiB; an engine or policy with an interpreter takes 50.
+    pub cache_bytes_max: u64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { concurrency: 64, cache: None }
+        Self { concurrency: 64, cache: None, cache_bytes_max: 256 << 20 }
     }
 }
 
@@ -115,6 +119,14 @@ struct Runtime {
     cache: Option<Cache>,
 }
 
+/// A component that was compiled now or before.
+struct Compiled {
+    component: Component,
+    digest: String,
+    /// Its artefact, or why that is not in the cache; none without a cache.
+    kept: Option<io::Result<InUse>>,
+}
+
 impl Runtime {
     fn new(options: &Options, slot: &Slot) -> Result<Self, HostError> {
         if options.concurrency == 0 {
@@ -124,30 +136,37 @@ impl Runtime {
         let config = settings::config(options.concurrency, slot);
         let engine = wasmtime::Engine::new(&config).map_err(|error| runtime(format!("{error:#}")))?;
         let fingerprint = settings::fingerprint(&config, &engine);
-        let cache = options.cache.as_deref().map(|folder| Cache::open(folder, fingerprint)).transpose()?;
+        let open = |folder| Cache::open(folder, options.cache_bytes_max, fingerprint);
+        let cache = options.cache.as_deref().map(open).transpose()?;
         let gate =
             Gate::new(options.concurrency, engine.weak()).map_err(|error| runtime(error.to_string()))?;
         Ok(Self { shared: Arc::new(Shared { engine, gate }), cache })
     }
 
-    /// Checks that the bytes are a component, and compiles it. Returns it with its digest.
-    fn compile(&self, bytes: &[u8], bytes_max: usize) -> Result<(Component, String), LoadError> {
+    /// Checks that the bytes are a component, and compiles it.
+    fn compile(&self, bytes: &[u8], bytes_max: usize) -> Result<Compiled, LoadError> {
         if bytes.len() > bytes_max {
             return Err(LoadError::TooLarge { max: bytes_max });
         }
         load::check_shape(bytes)?;
         let digest = Sha256::digest(bytes);
         let engine = &self.shared.engine;
-        let component = match &self.cache {
-            Some(cache) => cache.get(engine, bytes, &digest),
-            None => Component::from_binary(engine, bytes),
-        }
-        .map_err(|error| LoadError::Invalid(format!("{error:#}")))?;
-        Ok((component, format!("sha256:{digest:x}")))
+        let compiled = match &self.cache {
+            Some(cache) => cache.get(engine, bytes, &digest).map(|(component, kept)| (component, Some(kept))),
+            None => Component::from_binary(engine, bytes).map(|component| (component, None)),
+        };
+        let (component, kept) = compiled.map_err(|error| LoadError::Invalid(format!("{error:#}")))?;
+        Ok(Compiled { component, digest: format!("sha256:{digest:x}"), kept })
     }
-}
 
-impl Runtime {
+    /// Compiles a component into the cache.
+    fn fill_cache(&self, bytes: &[u8], bytes_max: usize) -> Result<(), LoadError> {
+        match self.compile(bytes, bytes_max)?.kept {
+            Some(Err(error)) => Err(LoadError::NotKept(error)),
+            Some(Ok(_)) | None => Ok(()),
+        }
+    }
+
     /// Whether the cache has these bytes compiled.
     fn has_compiled(&self, bytes: &[u8]) -> bool {
         self.cache.as_ref().is_some_and(|cache| cache.has(&Sha256::digest(bytes)))
@@ -171,7 +190,7 @@ impl Host {
     ///
     /// This host cannot run it.
     pub fn load(&self, bytes: &[u8], limits: Limits) -> Result<ComponentEngine, LoadError> {
-        let (component, digest) = self.runtime.compile(bytes, COMPONENT_BYTES_MAX)?;
+        let Compiled { component, digest, kept } = self.runtime.compile(bytes, COMPONENT_BYTES_MAX)?;
         let version = load::ENGINE.check(&self.runtime.shared.engine, &component)?;
         let contract = Contract::new(&component, version);
         Ok(ComponentEngine {
@@ -179,6 +198,7 @@ impl Host {
             shared: Arc::clone(&self.runtime.shared),
             limits: Arc::new(limits),
             digest,
+            _artefact: kept.and_then(Result::ok),
         })
     }
 
@@ -191,9 +211,9 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// They are no component, or do not compile.
+    /// They are no component, do not compile, or cannot be kept.
     pub fn compile(&self, bytes: &[u8]) -> Result<(), LoadError> {
-        self.runtime.compile(bytes, COMPONENT_BYTES_MAX).map(drop)
+        self.runtime.fill_cache(bytes, COMPONENT_BYTES_MAX)
     }
 
     /// Loads an engine from a file, as [`Host::load`].

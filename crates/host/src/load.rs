@@ -83,6 +83,9 @@ pub enum LoadError {
     /// What a policy says about itself breaks a rule.
     #[error("the metadata of the policy is wrong: {0}")]
     Metadata(String),
+    /// The cache does not keep what was compiled.
+    #[error("the compiled component is not kept: {0}; give the cache more room, or use fewer components")]
+    NotKept(std::io::Error),
     /// An import or export has the right name and another type.
     #[error("the component does not fit the contract it names: {0}")]
     Mismatch(String),

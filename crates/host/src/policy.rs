@@ -18,11 +18,12 @@ use wasmtime::{Store, Trap};
 
 pub use self::matcher::ComponentMatcher;
 pub use self::reclaimer::ComponentReclaimer;
+use crate::cache::InUse;
 use crate::call::{Excess, Memory, is_bad_answer};
 use crate::deadline::{Deadline, thread_time};
 use crate::engine::{STACK_LEFT_BYTES, STACK_NEW_BYTES, Shared};
 use crate::load::{self, LoadError};
-use crate::{HostError, Limits, Options, Runtime, Stats, read, settings};
+use crate::{Compiled, HostError, Limits, Options, Runtime, Stats, read, settings};
 
 /// Most rows of one call, as the contract says; a larger batch is judged in several calls.
 const ROWS_MAX: usize = 512;
@@ -107,6 +108,8 @@ struct Loaded<P> {
     component: P,
     calls: Limited,
     digest: String,
+    /// Keeps its file in the cache.
+    _artefact: Option<InUse>,
 }
 
 impl PolicyHost {
@@ -131,9 +134,9 @@ impl PolicyHost {
     ///
     /// # Errors
     ///
-    /// They are no component, or do not compile.
+    /// They are no component, do not compile, or cannot be kept.
     pub fn compile(&self, bytes: &[u8]) -> Result<(), LoadError> {
-        self.runtime.compile(bytes, Self::COMPONENT_BYTES_MAX).map(drop)
+        self.runtime.fill_cache(bytes, Self::COMPONENT_BYTES_MAX)
     }
 
     /// Loads a policy from a file. Compiling one that contains an interpreter, where it is not in the cache,
@@ -152,7 +155,7 @@ impl PolicyHost {
     ///
     /// As [`PolicyHost::load_file`].
     pub fn load(&self, bytes: &[u8], limits: Limits) -> Result<ComponentPolicy, LoadError> {
-        let (component, digest) = self.runtime.compile(bytes, Self::COMPONENT_BYTES_MAX)?;
+        let Compiled { component, digest, kept } = self.runtime.compile(bytes, Self::COMPONENT_BYTES_MAX)?;
         let engine = &self.runtime.shared.engine;
         let is_reclaimer = match load::MATCHER.check(engine, &component) {
             Err(LoadError::NoExport { .. }) if load::RECLAIMER.is_exported(engine, &component) => true,
@@ -161,14 +164,17 @@ impl PolicyHost {
         let (shared, limits) = (Arc::clone(&self.runtime.shared), Arc::new(limits));
         let calls = Limited { shared, limits, fuel: AtomicU64::new(0), most: Mutex::default() };
         let mut linker = Linker::new(engine);
+        let _artefact = kept.and_then(Result::ok);
         let mismatch = |error: wasmtime::Error| LoadError::Mismatch(format!("{error:#}"));
         if !is_reclaimer {
             let component = matcher::link(&mut linker, &component).map_err(mismatch)?;
-            return ComponentMatcher::new(Loaded { component, calls, digest }).map(ComponentPolicy::Matcher);
+            return ComponentMatcher::new(Loaded { component, calls, digest, _artefact })
+                .map(ComponentPolicy::Matcher);
         }
         load::RECLAIMER.check(engine, &component)?;
         let component = reclaimer::link(&mut linker, &component).map_err(mismatch)?;
-        ComponentReclaimer::new(Loaded { component, calls, digest }).map(ComponentPolicy::Reclaimer)
+        ComponentReclaimer::new(Loaded { component, calls, digest, _artefact })
+            .map(ComponentPolicy::Reclaimer)
     }
 }
 

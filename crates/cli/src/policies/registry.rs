@@ -7,6 +7,7 @@
 pub(crate) mod pull_secrets;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,9 +29,6 @@ use crate::policy::registry::{KeyArguments, RegistryArguments};
 
 /// The folder of fetched modules, in that of compiled components.
 pub(crate) const FOLDER: &str = "registry";
-/// How many bytes of fetched modules are kept that no object names: what an object named before is there when
-/// it is named again.
-const KEPT_MAX: u64 = 128 << 20;
 /// How many modules are fetched at a time. Each takes up to 64 MiB of memory.
 const FETCHES: usize = 2;
 /// How long one fetch may take: others wait for it.
@@ -96,9 +94,16 @@ struct Inner {
     /// By the digest of what was asked for: the same module may be there at another place, or with other
     /// credentials.
     failures: Mutex<BTreeMap<Digest, Failure>>,
-    wanted: Mutex<BTreeSet<Digest>>,
+    wanted: Mutex<BTreeMap<Digest, Wanted>>,
     fetches: Semaphore,
     fetched: Notify,
+}
+
+/// What a module is wanted for. A shadow's is removed before one that is enforced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Wanted {
+    ForShadow,
+    ForEffect,
 }
 
 /// A module that is asked for.
@@ -151,8 +156,11 @@ impl RegistryModules {
         trust: Option<Trust>,
         pull_secrets: Option<PullSecrets>,
     ) -> Self {
+        // A command of a user removes no module, so it has no limit.
+        let bytes_max = if pull_secrets.is_some() { cache.modules_max() } else { u64::MAX };
+        let layout = |folder: &PathBuf| Layout::new(folder.join(FOLDER)).with_limit(bytes_max);
         Self(Arc::new(Inner {
-            layout: cache.engine_cache.as_ref().map(|folder| Layout::new(folder.join(FOLDER))),
+            layout: cache.engine_cache.as_ref().map(layout),
             registry,
             trust,
             failures: Mutex::default(),
@@ -188,9 +196,14 @@ impl RegistryModules {
     }
 
     /// The modules that objects name: in registries by the digest of the manifest, in ConfigMaps by that of
-    /// the module. Others are removed when there are too many.
-    pub(crate) fn want(&self, modules: impl Iterator<Item = Digest>) {
-        *self.0.wanted.lock() = modules.collect();
+    /// the module. Others are removed first where there is too little room.
+    pub(crate) fn want(&self, modules: impl Iterator<Item = (Digest, Wanted)>) {
+        let mut wanted = self.0.wanted.lock();
+        wanted.clear();
+        for (module, of) in modules {
+            let known = wanted.entry(module).or_insert(of);
+            *known = of.max(*known);
+        }
     }
 
     /// The module of a reference, as it is kept. If it is not there, `may_fetch` begins to fetch it, and
@@ -312,32 +325,36 @@ impl Inner {
         let repository = registry.repository(reference, Access::Pull)?;
         // First, so that nothing large is fetched that is not signed.
         self.signed_by(&repository, reference, digest).await?;
-        copy(&repository, layout, &Name::Digest(*digest)).await?;
+        let mut steps = [Wanted::ForShadow, Wanted::ForEffect].into_iter();
+        loop {
+            match copy(&repository, layout, &Name::Digest(*digest)).await {
+                Err(RegistryError::Full(_)) if self.makes_room(digest, steps.next())? => {}
+                Err(error) => return Err(error),
+                Ok(_) => break,
+            }
+        }
         // What cannot be used from the folder would be fetched again and again.
-        self.kept(reference, digest).await?;
-        self.tidy(digest)
+        self.kept(reference, digest).await.map(drop)
     }
 
     /// Keeps a module by the digest of its bytes.
     async fn keep(&self, module: Vec<u8>) -> Result<(), RegistryError> {
-        let digest = Digest::of(&module);
-        self.layout()?.put_module(module).await?;
-        self.tidy(&digest)
+        let (layout, digest) = (self.layout()?, Digest::of(&module));
+        let mut steps = [Wanted::ForShadow, Wanted::ForEffect].into_iter();
+        loop {
+            match layout.put_module(module.clone()).await {
+                Err(RegistryError::Full(_)) if self.makes_room(&digest, steps.next())? => {}
+                kept => return kept,
+            }
+        }
     }
 
-    /// Removes modules that no object names, if there are too many: not `new`, whose object is not loaded
-    /// yet.
-    fn tidy(&self, new: &Digest) -> Result<(), RegistryError> {
-        let layout = self.layout()?;
-        let wanted = {
-            let mut wanted = self.wanted.lock();
-            wanted.insert(*new);
-            wanted.clone()
-        };
-        if layout.size() > KEPT_MAX && self.pull_secrets.is_some() {
-            layout.retain(|kept| wanted.contains(kept))?;
-        }
-        Ok(())
+    /// Removes modules that are wanted for less than `least`; not `new`, whose object is not loaded yet.
+    /// Returns false where nothing is left to remove.
+    fn makes_room(&self, new: &Digest, least: Option<Wanted>) -> Result<bool, RegistryError> {
+        let (Some(least), wanted) = (least, self.wanted.lock().clone()) else { return Ok(false) };
+        self.layout()?.retain(|kept| kept == new || wanted.get(kept).is_some_and(|of| *of >= least))?;
+        Ok(true)
     }
 
     /// The client with the authorities and the credentials that an object names. A user's command has its

@@ -59,7 +59,7 @@ impl ModuleArgument {
 
 /// A host for policies.
 pub(crate) fn host(cache: &CacheArgument) -> Result<PolicyHost> {
-    let options = Options { cache: cache.engine_cache.clone(), concurrency: CONCURRENCY };
+    let options = Options { concurrency: CONCURRENCY, ..cache.options() };
     PolicyHost::new(&options).context("policies cannot be run")
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use bindery_host::{Host, Limits, Options};
+use bindery_host::{Host, Limits};
 use bindery_registry::{Access, Artifact, Extra, Layout, Reference, Repository, copy, push};
 
 use super::module::ModuleArgument;
@@ -114,8 +114,7 @@ fn describe(
     let policy = match host.load(module, Limits::policy()) {
         Ok(policy) => policy,
         Err(error) => {
-            let options = Options { cache: argument.cache().engine_cache.clone(), ..Options::default() };
-            if Host::new(&options)?.load(module, Limits::default()).is_err() {
+            if Host::new(&argument.cache().options())?.load(module, Limits::default()).is_err() {
                 return Err(error).with_context(|| format!("{} is no policy", path.display()));
             }
             return Ok((

@@ -1,5 +1,6 @@
 //! `/metrics`. `docs/metrics.md` lists every metric, and what to do when it is high.
 
+mod cache;
 mod journal;
 mod policies;
 mod shadows;
@@ -19,6 +20,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use self::cache::Cache;
 use self::journal::Journal;
 use self::policies::Policies;
 use self::shadows::Shadows;
@@ -26,6 +28,7 @@ use super::clock::ClockWatch;
 use super::health::ReplicaHealth;
 use super::journal::JournalCounts;
 use super::webhook::WebhookStatistics;
+use crate::engine::CacheArgument;
 
 /// Upstream's name of volumes whose source has no in-tree plugin.
 const NO_PLUGIN: &str = "N/A";
@@ -37,6 +40,7 @@ pub(super) fn registry(
     webhook: &WebhookStatistics,
     clock: &ClockWatch,
     journal: &JournalCounts,
+    cache: &CacheArgument,
 ) -> Registry {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Upstream(health.clone())));
@@ -46,6 +50,7 @@ pub(super) fn registry(
     own.register_collector(Box::new(Policies(health.clone())));
     own.register_collector(Box::new(Shadows(health.clone())));
     own.register_collector(Box::new(Journal(journal.clone())));
+    own.register_collector(Box::new(Cache(cache.clone())));
     admission.register(own);
     registry
 }

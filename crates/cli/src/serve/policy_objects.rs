@@ -39,7 +39,7 @@ use crate::policies::object::{
     Effect, Hosts, LoadedObject, LoadedObjects, ObjectName, chain, object_name, shadows,
 };
 use crate::policies::registry::pull_secrets::PullSecretsArgument;
-use crate::policies::registry::{ObjectRegistryArguments, RegistryModules};
+use crate::policies::registry::{ObjectRegistryArguments, RegistryModules, Wanted};
 
 /// How often changes of counters are written to status.
 const STATUS_EVERY: Duration = Duration::from_secs(10);
@@ -252,7 +252,11 @@ impl ConfiguredObjects {
         let changed = self.replace(name, loaded);
         let config_maps = self.loaded.values().flat_map(LoadedObject::config_maps).collect();
         self.objects.follow(&config_maps);
-        self.hosts.registry().want(self.loaded.values().flat_map(LoadedObject::kept_modules));
+        let wanted = self.loaded.values().flat_map(|loaded| {
+            let of = if loaded.is_shadow() { Wanted::ForShadow } else { Wanted::ForEffect };
+            loaded.kept_modules().map(move |module| (module, of))
+        });
+        self.hosts.registry().want(wanted);
         changed
     }
 

@@ -1,10 +1,9 @@
 //! What runs the components of objects.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Result;
-use bindery_host::{Host, Options, PolicyHost};
+use bindery_host::{Host, PolicyHost};
 
 use super::super::registry::RegistryModules;
 use crate::compile::{ComponentKind, in_process};
@@ -20,7 +19,7 @@ pub(crate) struct Hosts {
     pub(super) registry: RegistryModules,
     /// Whether modules are fetched that are not kept.
     pub(super) fetches: bool,
-    cache: Option<PathBuf>,
+    cache: CacheArgument,
     /// One component is compiled at a time, and one of a shadow beside it: what is to be enforced waits for no
     /// shadow.
     compiling: Arc<tokio::sync::Mutex<()>>,
@@ -34,14 +33,13 @@ impl Hosts {
         shipped: &ShippedArgument,
         registry: RegistryModules,
     ) -> Result<Self> {
-        let options = Options { cache: cache.engine_cache.clone(), ..Options::default() };
         Ok(Self {
-            engines: Arc::new(Host::new(&options)?),
+            engines: Arc::new(Host::new(&cache.options())?),
             policies: Arc::new(module::host(cache)?),
             shipped: shipped.clone(),
             registry,
             fetches: true,
-            cache: cache.engine_cache.clone(),
+            cache: cache.clone(),
             compiling: Arc::default(),
             compiling_shadow: Arc::default(),
         })
@@ -60,16 +58,15 @@ impl Hosts {
     /// Has a component compiled that the cache does not have. Without a cache it is compiled when it is
     /// loaded.
     pub(super) async fn compile(&self, kind: ComponentKind, bytes: &[u8], is_shadow: bool) -> Result<()> {
-        let Some(cache) = &self.cache else { return Ok(()) };
         let has_compiled = || match kind {
             ComponentKind::Engine => self.engines.has_compiled(bytes),
             ComponentKind::Policy => self.policies.has_compiled(bytes),
         };
-        if has_compiled() {
+        if self.cache.engine_cache.is_none() || has_compiled() {
             return Ok(());
         }
         let lock = if is_shadow { &self.compiling_shadow } else { &self.compiling };
         let _one = lock.lock().await;
-        if has_compiled() { Ok(()) } else { in_process(kind, bytes, cache).await }
+        if has_compiled() { Ok(()) } else { in_process(kind, bytes, &self.cache).await }
     }
 }

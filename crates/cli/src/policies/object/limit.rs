@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use bindery_policy::{ENGINE, ObjectStatus};
 use serde_json::{Value, json};
 
-use super::{Cause, Effect, Fault, LoadedObject, LoadedObjects, ObjectName, held as hold, object_name};
+use super::{
+    Cause, Effect, Fault, LoadedObject, LoadedObjects, ObjectName, held as hold, is_in_shadow, object_name,
+};
 
 /// The most objects that are loaded, of all kinds together. Those that are off do not count. Each object
 /// costs the time to compile its module, memory, and a look at each claim: this protects decisions from
@@ -35,7 +37,7 @@ pub(crate) fn surplus<'a>(objects: impl Iterator<Item = &'a Value>) -> BTreeSet<
 /// that is to be enforced may push a shadow.
 pub(crate) fn exceeds<'a>(object: &Value, stored: impl Iterator<Item = &'a Value>) -> bool {
     let name = object_name(object);
-    let competes = |stored: &&Value| counts(stored) && (is_shadow(object) || !is_shadow(stored));
+    let competes = |stored: &&Value| counts(stored) && (is_in_shadow(object) || !is_in_shadow(stored));
     let stored: Vec<_> = stored.filter(competes).collect();
     let others = stored.iter().filter(|stored| object_name(stored) != name).count();
     let is_loaded = others < stored.len() && !surplus(stored.into_iter()).contains(&name);
@@ -46,14 +48,10 @@ fn counts(object: &Value) -> bool {
     object["spec"]["mode"] != "off"
 }
 
-fn is_shadow(object: &Value) -> bool {
-    object["spec"]["mode"] == "shadow"
-}
-
 /// What sorts those that are loaded first.
 fn rank(object: &Value) -> (bool, String, ObjectName) {
     let created = object["metadata"]["creationTimestamp"].as_str().unwrap_or_default();
-    (is_shadow(object), created.to_owned(), object_name(object))
+    (is_in_shadow(object), created.to_owned(), object_name(object))
 }
 
 impl LoadedObject {

@@ -7,7 +7,7 @@ use bindery_policy::ObjectStatus;
 use serde_json::Value;
 
 use super::{Changed, ConfiguredObjects};
-use crate::policies::object::{LoadedObject, ObjectName, limit, object_name};
+use crate::policies::object::{LoadedObject, ObjectName, is_in_shadow, limit, object_name};
 
 impl ConfiguredObjects {
     /// Begins to load the objects that have changed, and forgets those that are gone; `is_retry`: also those
@@ -15,7 +15,9 @@ impl ConfiguredObjects {
     pub(super) fn refresh(&mut self, is_retry: bool) -> Changed {
         let mut changed = Changed::default();
         let held = limit::holders(&self.loaded);
-        let all = self.objects.all();
+        let mut all = self.objects.all();
+        // Those in effect get room in the cache before shadows.
+        all.sort_by_key(|(object, _)| is_in_shadow(object));
         let surplus = limit::surplus(all.iter().map(|(object, _)| object));
         let mut names = BTreeSet::new();
         for (object, status) in all {
