@@ -12,6 +12,7 @@ mod calls;
 mod chain;
 mod digest;
 mod document;
+mod effect;
 mod evidence;
 mod filtered;
 mod former_claim;
@@ -42,6 +43,7 @@ pub use document::{
     API_VERSION, ENGINE, EffectMode, EngineDocument, EngineSpec, MATCH_POLICY, MatchClaims, MatchPolicy,
     MatchPolicySpec, ObjectMeta, RECLAIM_POLICY, ReclaimPolicy, ReclaimPolicySpec,
 };
+pub use effect::{Effect, volume_read};
 pub use evidence::{AskedPolicy, Basis, MatcherEvidence, PolicyEvidence, ReclaimerEvidence, Skipped};
 pub use filtered::{AllowedVolumes, Filtered, Scored, allowed};
 pub use former_claim::FormerClaim;

@@ -2,14 +2,15 @@
 
 use std::fmt::Write as _;
 
-use bindery_core::Text;
+use bindery_core::{Evidence, Text};
 use serde::Serialize;
 
+use crate::effect::Answers;
 use crate::evidence::AskedPolicy;
 use crate::kept::Verdict;
 use crate::{
-    Candidates, Chain, Judged, Matcher, MatcherEvidence, Narrowing, Policy, PolicyCall, PolicyEvidence,
-    PolicyFault, PolicyFunction, ReclaimRule, Reclaimer, ReclaimerEvidence, Wish,
+    Candidates, Chain, Effect, Judged, Matcher, MatcherEvidence, Narrowing, Policy, PolicyCall,
+    PolicyEvidence, PolicyFault, PolicyFunction, ReclaimRule, Reclaimer, ReclaimerEvidence, Wish,
 };
 
 /// What became of recorded answers that were asked for again.
@@ -30,6 +31,7 @@ pub struct AskedAgain {
     pub not_recorded: usize,
     /// How the loaded policies are others than those that were asked, as sentences.
     pub notes: Vec<String>,
+    answers: Answers,
 }
 
 /// A policy answers otherwise than it did, or uses other fuel.
@@ -71,6 +73,12 @@ impl PolicyEvidence {
         asked
     }
 
+    /// What the answers make of the decision that rests on the recorded ones; `None` for nothing. `given` is
+    /// the volume that the decision gives the claim.
+    pub fn effect(&self, asked: &AskedAgain, decision: &Evidence, given: Option<&Text>) -> Option<Effect> {
+        self.effect_of(&asked.answers, decision, given)
+    }
+
     /// Asks a module again what the policy of this name was asked, with the recorded settings.
     pub fn ask_matcher(&self, name: &str, module: &dyn Matcher) -> AskedAgain {
         let mut asked = AskedAgain::default();
@@ -102,7 +110,8 @@ struct Loaded<'a, M: ?Sized> {
 impl AskedAgain {
     /// Counts other answers too.
     pub fn include(&mut self, other: Self) {
-        let Self { same, differences, fuel_same, fuel_differences, not_asked, not_recorded, notes } = other;
+        let Self { same, differences, fuel_same, fuel_differences, not_asked, not_recorded, notes, answers } =
+            other;
         self.same += same;
         self.differences.extend(differences);
         self.fuel_same += fuel_same;
@@ -110,6 +119,7 @@ impl AskedAgain {
         self.not_asked += not_asked;
         self.not_recorded += not_recorded;
         self.notes.extend(notes);
+        self.answers.include(answers);
     }
 
     fn matcher(
@@ -132,6 +142,8 @@ impl AskedAgain {
         };
         let (narrowing, fuel) = matcher.narrow_with_fuel(settings, &evidence.claim);
         let judges = narrowing.as_ref().is_ok_and(|narrowing| narrowing.judge);
+        let verdicts = judge(matcher, settings, evidence, judges);
+        self.answers.of_matcher(&then.name, narrowing.as_ref().ok().zip(verdicts.as_ref().ok()));
         self.compare(
             then,
             None,
@@ -156,7 +168,6 @@ impl AskedAgain {
             self.not_asked += evidence.volumes.len();
             return;
         }
-        let verdicts = judge(matcher, settings, evidence);
         for (at, (volume, verdict)) in evidence.volumes.iter().zip(&evidence.verdicts).enumerate() {
             let answer = match &verdicts {
                 Ok(verdicts) => verdicts.get(at).map_or_else(String::new, |verdict| now.verdict(*verdict)),
@@ -187,6 +198,7 @@ impl AskedAgain {
             }
         }
         let answer = answer.and_then(|judged| judged.check(loaded.module.metadata()));
+        self.answers.of_reclaimer(&then.name, answer.as_ref().ok().map(|judged| judged.wish));
         self.compare(then, Some(volume), then.judged(*judged), said(answer, |judged| now.judged(judged)));
     }
 
@@ -220,6 +232,7 @@ impl AskedAgain {
                  one, so it is not asked again"
             ));
             self.not_asked += answers;
+            self.answers.unknown.insert(name.clone());
             return None;
         }
         Some(now)
@@ -227,6 +240,7 @@ impl AskedAgain {
 
     /// A policy cannot be shown a record that no policy was shown.
     fn not_whole(&mut self, policy: &AskedPolicy) {
+        self.answers.unknown.insert(policy.name.clone());
         self.compare(
             policy,
             None,
@@ -281,7 +295,7 @@ impl AskedPolicy {
 
 impl MatcherEvidence {
     /// Whether the rows, the verdicts and what is declared fit together.
-    fn is_whole(&self) -> bool {
+    pub fn is_whole(&self) -> bool {
         let Self { policy, claim, volumes, rows, verdicts, .. } = self;
         policy.fits(rows, volumes.len())
             && verdicts.len() == volumes.len()
@@ -291,7 +305,7 @@ impl MatcherEvidence {
 
 impl ReclaimerEvidence {
     /// As [`MatcherEvidence::is_whole`].
-    fn is_whole(&self) -> bool {
+    pub fn is_whole(&self) -> bool {
         let Self { policy, shown, .. } = self;
         let facts = shown.claim.as_ref().map_or(policy.claim_facts.len(), Vec::len);
         facts == policy.claim_facts.len() && shown.columns.len() == policy.columns.len()
@@ -318,12 +332,16 @@ impl ReclaimerEvidence {
     }
 }
 
-/// The verdicts about the recorded rows.
+/// The verdicts about the recorded rows: of a matcher that judges none, all are allowed.
 fn judge(
     matcher: &dyn Matcher,
     settings: &str,
     MatcherEvidence { claim, rows, volumes, .. }: &MatcherEvidence,
+    judges: bool,
 ) -> Result<Vec<Verdict>, PolicyFault> {
+    if !judges || volumes.is_empty() {
+        return Ok(vec![Verdict::Allowed(0); volumes.len()]);
+    }
     matcher.judge(settings, claim, rows)?.verdicts(matcher.metadata(), volumes.len())
 }
 
