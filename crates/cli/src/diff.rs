@@ -1,13 +1,19 @@
-//! `bindery diff`: what the shadows of a cluster decide otherwise, from the status of their objects.
+//! `bindery diff`: what the shadows of a cluster decide otherwise, from the status of their objects or from a
+//! journal.
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
+use bindery_core::Text;
+use bindery_journal::{Differed, Entry, Files, Told, What};
 use bindery_kube::PolicyObjects;
-use bindery_policy::{ObjectStatus, ShadowDifference, ShadowReleased, ShadowStatus};
+use bindery_policy::{ObjectStatus, ShadowAnswer, ShadowDifference, ShadowReleased, ShadowStatus};
 use serde::Serialize;
 
 use crate::cluster::ClusterArguments;
+use crate::journal::subject::time;
 use crate::output::Format;
 use crate::policies::object::object_name;
 
@@ -15,11 +21,16 @@ use crate::policies::object::object_name;
 ///
 /// Reads the status of the cluster objects Engine, MatchPolicy and ReclaimPolicy, in which the leader writes
 /// what their decisions have shown. Prints a line of numbers for each object, and one for each of its latest
-/// differences: what was decided and why, and what the shadow decides and why.
+/// differences: what was decided and why, and what the shadow decides and why. With `--journal` it prints all
+/// differences that a journal has, and asks no cluster. In mode observe no status is written: there the
+/// journal and the metrics `bindery_shadow_*` tell.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Name of the object. By default all.
     name: Option<String>,
+    /// Print the differences of this journal: a folder or a file of `bindery serve --journal`.
+    #[arg(long, value_name = "FOLDER|FILE")]
+    journal: Option<PathBuf>,
     #[command(flatten)]
     cluster: ClusterArguments,
     /// Format of the differences.
@@ -39,8 +50,24 @@ struct Shown {
     shadow: ShadowStatus,
 }
 
+/// Why the status of a shadow has nothing.
+const NOT_LOADED: &str = "no leader has loaded it yet; in mode observe no status is written: read `bindery \
+                          diff --journal FOLDER` or the metrics bindery_shadow_*";
+
+/// The differences of a shadow in a journal. Programs read its JSON, so fields are only added.
+#[derive(Serialize)]
+struct Journaled {
+    kind: String,
+    name: String,
+    differences: BTreeMap<Text, u64>,
+    all: Vec<ShadowDifference>,
+}
+
 /// Runs `bindery diff`. Errors name the object and the remedy.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if let Some(journal) = &arguments.journal {
+        return arguments.print_journal(journal);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let shown = runtime.block_on(arguments.read())?;
     arguments.output.print(&shown, |out| {
@@ -53,6 +80,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 impl Arguments {
+    /// Prints the differences of a journal, shadow by shadow.
+    fn print_journal(&self, journal: &Path) -> Result<ExitCode> {
+        let shadows = journaled(Files::open(journal)?, self.name.as_deref())?;
+        self.output.print(&shadows, |out| {
+            if shadows.is_empty() {
+                return out.write_all(b"The journal has no difference of a shadow.\n");
+            }
+            shadows.iter().try_for_each(|shadow| out.write_all(shadow.text().as_bytes()))
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
+
     async fn read(&self) -> Result<Vec<Shown>> {
         let client = self.cluster.client().await?;
         let (objects, _) = PolicyObjects::new(&client);
@@ -74,7 +113,7 @@ impl Arguments {
                 continue;
             }
             let is_written = status.shadow.is_some();
-            let note = if is_written { String::new() } else { "no leader has loaded it yet".to_owned() };
+            let note = if is_written { String::new() } else { NOT_LOADED.to_owned() };
             shown.push(Shown { kind, name, note, shadow: status.shadow.unwrap_or_default() });
         }
         if let (Some(name), true) = (&self.name, shown.is_empty()) {
@@ -92,9 +131,7 @@ impl Shown {
         let Self { kind, name, note, shadow } = self;
         let ShadowStatus { compared, not_comparable, dropped, differences, released, latest } = shadow;
         let count: u64 = differences.values().sum();
-        let by_kind: Vec<String> =
-            differences.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-        let by_kind = if by_kind.is_empty() { String::new() } else { format!(" ({})", by_kind.join(", ")) };
+        let by_kind = by_kind(differences);
         let note = if note.is_empty() { String::new() } else { format!("; {note}") };
         let head = format!(
             "{kind} {name}: {compared} decisions compared, {count} differ{by_kind}; {not_comparable} not \
@@ -111,6 +148,57 @@ impl Shown {
     }
 }
 
+impl Journaled {
+    fn text(&self) -> String {
+        let Self { kind, name, differences, all } = self;
+        let head = format!("{kind} {name}: {} decisions differ{}\n", all.len(), by_kind(differences));
+        all.iter().map(line).fold(head, |text, line| text + &line)
+    }
+}
+
+/// The differences of a journal, shadow by shadow, or of that name.
+fn journaled<E>(
+    entries: impl Iterator<Item = Result<Entry, E>>,
+    name: Option<&str>,
+) -> Result<Vec<Journaled>, E> {
+    let mut shadows = BTreeMap::new();
+    for entry in entries {
+        let entry = entry?;
+        let What::Difference(differed) = entry.what else { continue };
+        let (kind, shadow) = (differed.kind.clone(), differed.shadow.clone());
+        if name.is_some_and(|wanted| *wanted != shadow) {
+            continue;
+        }
+        let new = |(kind, name): &(String, String)| {
+            let (kind, name) = (kind.clone(), name.clone());
+            Journaled { kind, name, differences: BTreeMap::new(), all: Vec::new() }
+        };
+        let shadow = shadows.entry((kind, shadow)).or_insert_with_key(new);
+        *shadow.differences.entry(differed.difference.clone().into()).or_default() += 1;
+        shadow.all.push(difference(entry.at_ms, *differed));
+    }
+    Ok(shadows.into_values().collect())
+}
+
+/// The numbers of differences, behind their sum.
+fn by_kind(differences: &BTreeMap<Text, u64>) -> String {
+    let counts: Vec<String> = differences.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    if counts.is_empty() { String::new() } else { format!(" ({})", counts.join(", ")) }
+}
+
+/// A difference of a journal, as a status has it.
+fn difference(at_ms: u64, differed: Differed) -> ShadowDifference {
+    let answer = |Told { answer, reason }| ShadowAnswer { answer: answer.into(), reason: reason.into() };
+    let Differed { object, claim, difference, active, instead, .. } = differed;
+    ShadowDifference {
+        time: time(at_ms).to_string().into(),
+        object: format!("{} {object}", if claim { "pvc" } else { "pv" }).into(),
+        kind: difference.into(),
+        active: answer(active),
+        shadow: answer(instead),
+    }
+}
+
 /// A difference in one line.
 fn line(ShadowDifference { time, object, kind, active, shadow }: &ShadowDifference) -> String {
     let (active, shadow) = (said(&active.answer, &active.reason), said(&shadow.answer, &shadow.reason));
@@ -123,8 +211,6 @@ fn said(answer: &str, reason: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use bindery_policy::ShadowAnswer;
-
     use super::*;
 
     #[test]
@@ -153,5 +239,35 @@ mod tests {
              dropped\n  2026-11-26T15:00:00Z  other-volume  pvc ns/c: binds volume v1; shadow: binds \
              volume v2 (policy zone rejects volume v1: its zone is b, not a)\n"
         );
+    }
+
+    #[test]
+    fn a_journal_has_all_differences_of_each_shadow() {
+        let told = |answer: &str| Told { answer: answer.into(), reason: String::new() };
+        let differed = Differed {
+            kind: "MatchPolicy".into(),
+            shadow: "zone".into(),
+            engine: "e".into(),
+            chain: "c".into(),
+            object: "v".into(),
+            claim: false,
+            now: 7,
+            difference: "other-fate".into(),
+            active: told("keeps it"),
+            instead: told("deletes it"),
+        };
+        let entry = |shadow: &str| Entry {
+            at_ms: 1_000,
+            what: What::Difference(Box::new(Differed { shadow: shadow.into(), ..differed.clone() })),
+        };
+        let entries: Vec<Entry> = ["zone"; 20].into_iter().chain(["other"]).map(entry).collect();
+        let all = journaled(entries.clone().into_iter().map(Ok::<_, anyhow::Error>), None).unwrap();
+        let text: Vec<String> = all.iter().map(Journaled::text).collect();
+        let line = "  1970-01-01T00:00:01Z  other-fate  pv v: keeps it; shadow: deletes it\n";
+        assert_eq!(text[0], format!("MatchPolicy other: 1 decisions differ (1 other-fate)\n{line}"));
+        let head = "MatchPolicy zone: 20 decisions differ (20 other-fate)\n";
+        assert_eq!(text[1], format!("{head}{}", line.repeat(20)));
+        let named = journaled(entries.into_iter().map(Ok::<_, anyhow::Error>), Some("other")).unwrap();
+        assert_eq!(named.len(), 1);
     }
 }

@@ -10,7 +10,7 @@ use bindery_engine::DefaultEngine;
 use bindery_host::{Host, Limits, LoadError, Options};
 
 /// The value of `--engine` for the engine that is compiled into this program.
-const NATIVE: &str = "native";
+pub(crate) const NATIVE: &str = "native";
 /// The default engine as a component, beside the program, as in the image.
 const COMPONENT: &str = "bindery-engine.wasm";
 
@@ -76,11 +76,7 @@ impl EngineArguments {
     /// Loads the engine. A component is checked and compiled, unless the cache has it; `limits` hold for each
     /// of its decisions.
     pub(crate) fn load(&self, limits: Limits) -> Result<Arc<dyn Engine>> {
-        self.load_other(&self.engine, limits)
-    }
-
-    /// As [`EngineArguments::load`], an engine that another argument names.
-    pub(crate) fn load_other(&self, engine: &Path, limits: Limits) -> Result<Arc<dyn Engine>> {
+        let engine = &*self.engine;
         if engine == Path::new(NATIVE) {
             return Ok(Arc::new(DefaultEngine));
         }

@@ -5,6 +5,7 @@ mod bench;
 mod build;
 pub(crate) mod carried;
 mod cases;
+mod golden;
 mod history;
 mod inspect;
 pub(crate) mod judge;

@@ -1,30 +1,31 @@
 //! `bindery replay`: decides the records of a journal again, from their evidence alone, and asks the policies
 //! again.
 
-mod change;
+pub(crate) mod answers;
+pub(crate) mod change;
+mod deciders;
 mod modules;
 mod with;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::Result;
-use bindery_core::Engine;
 use bindery_host::FUEL_SCHEDULE;
 use bindery_journal::{Ending, Files, Record, Replayed, What, replay};
-use bindery_policy::{AskedAgain, Chain, PolicyDifference, PolicyEvidence};
 use serde::Serialize;
 
+use self::answers::Answers;
 use self::change::change;
+use self::deciders::Deciders;
 use self::modules::Modules;
-use self::with::WithArguments;
+use self::with::{With, WithArguments};
 use crate::engine::EngineArguments;
-use crate::journal::subject::decided;
 use crate::output::{self, Format};
-use crate::policies::{PolicyArguments, Purpose};
+use crate::policies::PolicyArguments;
+use crate::policy::registry::RegistryArguments;
 
 /// Decide the records of a journal again, and list the records that the engine decides differently.
 ///
@@ -33,7 +34,9 @@ use crate::policies::{PolicyArguments, Purpose};
 ///
 /// No policy is needed: a record has the answers of the policies that the decision rests on. With `--policy`
 /// the policies are asked again too, with what they were shown then, and each answer that is another one is
-/// listed. With `--modules` engines and policies are found by their digests.
+/// listed. With `--modules` or `--engine-cache` engines and policies are found by their digests. With
+/// `--with` another engine or policy stands in for the recorded one. Where other policies are asked, the
+/// decisions are counted that their answers would change.
 ///
 /// Exits with status 1 when a record is decided differently or not at all, or a policy answers otherwise, and
 /// with 2 when the journal cannot be read to its end; the records before the damage are decided all the same.
@@ -51,11 +54,14 @@ pub(crate) struct Arguments {
     output: Format,
     #[command(flatten)]
     with: WithArguments,
-    /// Find the engine and the policies of each record by their digests among the files of this folder, or in
-    /// an OCI layout there, and ask those policies again. Repeat it for several folders. What is not found is
-    /// named; then `--engine` and `--policy` stand in.
-    #[arg(long, value_name = "FOLDER")]
+    /// Find the engine and the policies of each record by their digests among the files of this folder, in an
+    /// OCI layout there, or in this repository of a registry, and ask those policies again. Repeat it for
+    /// several places. Modules that a replica has fetched are found in its `--engine-cache` too. What is not
+    /// found is named; then `--engine` and `--policy` stand in.
+    #[arg(long, value_name = "FOLDER|oci://HOST/REPOSITORY")]
     modules: Vec<PathBuf>,
+    #[command(flatten)]
+    registry: RegistryArguments,
     #[command(flatten)]
     engine: EngineArguments,
     #[command(flatten)]
@@ -81,7 +87,7 @@ struct Report {
     redacted: usize,
     /// Records that gaps of the journal tell of.
     missing: u64,
-    /// What `--modules` does not have, as sentences.
+    /// The modules that are not found, as sentences.
     missing_modules: Vec<String>,
     /// The records that are not decided the same.
     decisions: Vec<Redecided>,
@@ -115,45 +121,10 @@ struct ThenNow {
     now: String,
 }
 
-/// What policies answer when they are asked again.
-#[derive(Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Answers {
-    /// Digest of the loaded policies.
-    loaded: String,
-    same: usize,
-    different: usize,
-    not_asked: usize,
-    not_recorded: usize,
-    /// Calls whose fuel was compared.
-    fuel_compared: usize,
-    /// Records whose policies were shown something that is redacted, and are not asked again.
-    redacted: usize,
-    /// How the loaded policies are others than the recorded ones.
-    notes: BTreeSet<String>,
-    differences: Vec<Answered>,
-}
-
-/// A policy answers otherwise, or uses other fuel.
-#[derive(Serialize)]
-struct Answered {
-    record: usize,
-    /// The object that was decided.
-    object: String,
-    #[serde(flatten)]
-    difference: PolicyDifference,
-}
-
 /// Runs `bindery replay`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let engine = arguments.with.load(&arguments.engine)?;
-    let chain = arguments.policies.load(arguments.engine.cache(), Purpose::Show)?;
-    let modules = match &arguments.modules[..] {
-        [] => None,
-        folders => Some(Modules::new(folders, &arguments.engine)?),
-    };
-    let mut deciders = Deciders { engine, is_given: arguments.with.is_given(), chain, modules };
-    let mut report = Report::new(&deciders);
+    let mut deciders = Deciders::new(arguments)?;
+    let mut report = Report { asked_again: deciders.answers(), ..Report::default() };
     let mut files = Files::open(&arguments.journal)?;
     let mut broken = None;
     while let Some(entry) = files.next() {
@@ -177,41 +148,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(error) = broken {
         return Err(error.into());
     }
-    Ok(if report.is_same() || arguments.with.is_given() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// What decides and answers again.
-struct Deciders {
-    engine: Arc<dyn Engine>,
-    /// See [`WithArguments::is_given`].
-    is_given: bool,
-    chain: Arc<Chain>,
-    modules: Option<Modules>,
-}
-
-impl Deciders {
-    fn engine_of(&mut self, record: &Record) -> Arc<dyn Engine> {
-        match &mut self.modules {
-            Some(modules) if !self.is_given => modules.engine(&record.evidence.engine, &self.engine),
-            _ => Arc::clone(&self.engine),
-        }
+    if let (Some(With::Policy(name, _)), Some(answers)) = (&deciders.with, &report.asked_again) {
+        answers.check_asked(&arguments.journal, name)?;
     }
-
-    fn ask(&mut self, evidence: &PolicyEvidence) -> AskedAgain {
-        match &mut self.modules {
-            Some(modules) => modules.ask(evidence, &self.chain),
-            None => evidence.ask_again(&self.chain),
-        }
-    }
+    Ok(if report.is_same() || deciders.with.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 impl Report {
-    fn new(Deciders { chain, modules, .. }: &Deciders) -> Self {
-        let answers = || Answers { loaded: chain.digest().to_owned(), ..Answers::default() };
-        let asked_again = (chain.is_loaded() || modules.is_some()).then(answers);
-        Self { asked_again, ..Self::default() }
-    }
-
     /// Decides a record again and counts it; returns the lines to print. `counts_alike` says whether its fuel
     /// was counted as this program counts.
     fn add(&mut self, record: &Record, deciders: &mut Deciders, counts_alike: bool) -> String {
@@ -241,13 +184,8 @@ impl Report {
         }
         if let Some(policies) = &record.policies {
             *self.policies.entry(policies.chain.clone()).or_default() += 1;
-            match &mut self.asked_again {
-                Some(answers) if record.redacted.policies => answers.redacted += 1,
-                Some(answers) => {
-                    let object = decided(&record.evidence).to_string();
-                    text += &answers.add(self.records, &object, deciders.ask(policies), counts_alike);
-                }
-                None => {}
+            if let Some(answers) = &mut self.asked_again {
+                text += &answers.ask(self.records, record, counts_alike, |said| deciders.ask(said));
             }
         }
         for note in deciders.modules.iter_mut().flat_map(Modules::take_notes) {
@@ -261,7 +199,7 @@ impl Report {
     /// Forgets what was printed: a journal may have any number of differences.
     fn forget_differences(&mut self) {
         self.decisions.clear();
-        self.asked_again.iter_mut().for_each(|answers| answers.differences.clear());
+        self.asked_again.iter_mut().for_each(Answers::forget_differences);
     }
 
     fn is_same(&self) -> bool {
@@ -276,21 +214,7 @@ impl Report {
             _ = writeln!(text, "{records} records rest on the policies {digest}");
         }
         if let Some(answers) = &self.asked_again {
-            let Answers { same, different, not_asked, not_recorded, fuel_compared, redacted, .. } = answers;
-            _ = writeln!(
-                text,
-                "answers of policies: {same} the same, {different} different, {not_asked} not asked for \
-                 again, {not_recorded} not recorded"
-            );
-            if *fuel_compared > 0 {
-                _ = writeln!(text, "the fuel of {fuel_compared} calls of policies was compared");
-            }
-            if *redacted > 0 {
-                _ = writeln!(
-                    text,
-                    "{redacted} records: policies are not asked again, they saw what is redacted"
-                );
-            }
+            text += &answers.summary();
         }
         let Self { records, same, different, not_replayable, not_decided, digest, .. } = self;
         for (change, records) in &self.changes {
@@ -356,39 +280,5 @@ impl Redecided {
             }
             None => format!("record {record}: {what}; it decides {subject}\n"),
         }
-    }
-}
-
-impl Answers {
-    /// Counts the answers of a record about an object; returns the lines to print. `counts_alike` says
-    /// whether its fuel was counted as this program counts.
-    fn add(&mut self, record: usize, object: &str, asked: AskedAgain, counts_alike: bool) -> String {
-        let AskedAgain { same, mut differences, fuel_same, fuel_differences, .. } = asked;
-        let mut text = String::new();
-        for note in asked.notes {
-            if !self.notes.contains(&note) {
-                // Writing to a string cannot fail.
-                _ = writeln!(text, "{note}");
-                self.notes.insert(note);
-            }
-        }
-        if counts_alike {
-            self.fuel_compared += fuel_same + fuel_differences.len();
-            differences.extend(fuel_differences);
-        }
-        self.same += same;
-        self.not_asked += asked.not_asked;
-        self.not_recorded += asked.not_recorded;
-        self.different += differences.len();
-        for difference in differences {
-            let PolicyDifference { policy, volume, then, now } = &difference;
-            let about = volume.as_ref().map_or_else(String::new, |volume| format!(", volume {volume}"));
-            _ = writeln!(
-                text,
-                "record {record}, {object}: policy {policy}{about}\n  then {then}\n  now  {now}"
-            );
-            self.differences.push(Answered { record, object: object.to_owned(), difference });
-        }
-        text
     }
 }

@@ -60,8 +60,8 @@ impl Answers {
 }
 
 impl PolicyEvidence {
-    /// What these answers make of the decision that rests on the recorded ones; `None` for nothing. `given` is
-    /// the volume that the decision gives the claim.
+    /// What these answers make of the decision that rests on the recorded ones; `None` for nothing. `given`
+    /// is the volume that the decision gives the claim.
     pub(crate) fn effect_of(
         &self,
         answers: &Answers,

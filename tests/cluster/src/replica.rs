@@ -15,12 +15,15 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
 use rustix::process::Signal;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{ControlPlane, PATIENCE, Proxy, Server, poll, run};
 
 /// The journal in the folder of a replica.
 const JOURNAL: &str = "journal";
+/// The compiled components in the folder of a replica.
+const CACHE: &str = "cache";
 /// What replays have compiled, beside the programs under test.
 const COMPILED: &str = "compiled";
 
@@ -250,7 +253,7 @@ fn sample(metrics: &str, name: &str) -> Option<u64> {
 
 /// A new folder of compiled components in a folder, with a copy of what replays have compiled.
 fn cache(folder: &Path) -> PathBuf {
-    let cache = folder.join("cache");
+    let cache = folder.join(CACHE);
     DirBuilder::new().mode(0o700).create(&cache).unwrap();
     for entry in built("bindery").with_file_name(COMPILED).read_dir().into_iter().flatten() {
         let (path, name) = entry.map(|entry| (entry.path(), entry.file_name())).unwrap();
@@ -261,8 +264,8 @@ fn cache(folder: &Path) -> PathBuf {
     cache
 }
 
-/// Fails unless the decisions of a journal replay to the byte and to the unit of fuel. That of a replica that
-/// has decided nothing has no file.
+/// Fails unless all decisions of a journal replay to the byte and to the unit of fuel, and all policies that
+/// they rest on say the same again. That of a replica that has decided nothing has no file.
 pub fn assert_replays(journal: &Path) {
     let mut names = journal.read_dir().into_iter().flatten().map(|entry| entry.unwrap().path());
     if !names.any(|path| path.extension().is_some_and(|ends| ends == "bjournal")) {
@@ -270,12 +273,34 @@ pub fn assert_replays(journal: &Path) {
     }
     let program = built("bindery");
     let mut command = Command::new(&program);
-    command.arg("replay").arg(journal).arg("--engine-cache").arg(program.with_file_name(COMPILED));
-    if let Some(modules) = std::env::var_os("BINDERY_POLICIES") {
-        command.arg("--modules").arg(modules);
+    command.args(["replay", "--output=json"]).arg(journal);
+    command.arg("--engine-cache").arg(program.with_file_name(COMPILED));
+    let policies = std::env::var_os("BINDERY_POLICIES").map(PathBuf::from);
+    let example = std::env::var_os("BINDERY_EXAMPLE_ENGINE").map(PathBuf::from);
+    let example = example.and_then(|engine| Some(engine.parent()?.to_owned()));
+    // What the replica has fetched from registries and from ConfigMaps.
+    let kept = Some(journal.with_file_name(CACHE).join("registry")).filter(|folder| folder.is_dir());
+    for folder in [policies, example, kept].into_iter().flatten() {
+        command.arg("--modules").arg(folder);
     }
     let replayed = run(&mut command, "");
     assert!(replayed.status.success(), "{replayed:?}");
+    assert_whole(&serde_json::from_slice(&replayed.stdout).unwrap());
+}
+
+/// Fails if a replay has left anything out.
+fn assert_whole(report: &Value) {
+    let number = |count: &Value| count.as_u64().unwrap_or_default();
+    assert_eq!(report["missingModules"], json!([]), "{report}");
+    assert_eq!(report["notReplayable"], 0, "{report}");
+    // A native engine counts no fuel.
+    let engines = report["engines"].as_object().unwrap().iter();
+    let of_components = engines.filter(|(digest, _)| digest.starts_with("sha256:"));
+    let counted: u64 = of_components.map(|(_, records)| number(records)).sum();
+    assert_eq!(number(&report["fuelCompared"]), counted, "{report}");
+    let asked = &report["askedAgain"];
+    assert_eq!((number(&asked["notAsked"]), number(&asked["redacted"])), (0, 0), "{report}");
+    assert!(number(&asked["fuelCompared"]) > 0 || asked["same"] == 0, "{report}");
 }
 
 /// Runs `bindery serve` with arguments that it must refuse with status 2; returns its error.

@@ -170,7 +170,7 @@ impl Asked<'_> {
 }
 
 /// The volume that the claim gets: of the allowed ones with the highest score the smallest, then by name.
-fn chosen(volumes: &[Arc<Volume>], verdicts: &BTreeMap<String, Verdict>) -> Option<String> {
+pub(super) fn chosen(volumes: &[Arc<Volume>], verdicts: &BTreeMap<String, Verdict>) -> Option<String> {
     let score = |volume: &Volume| match verdicts[&*volume.name] {
         Verdict::Allowed => Some(0),
         Verdict::Score(score) => Some(score),

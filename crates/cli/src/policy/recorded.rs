@@ -1,53 +1,47 @@
-//! `bindery policy test --from`: what a journal has recorded of a policy is asked again.
+//! `bindery policy test --from`: what a journal has recorded of a policy is asked again, and becomes golden
+//! cases.
 
-use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
-use bindery_host::ComponentPolicy;
+use anyhow::Result;
+use bindery_host::{ComponentPolicy, FUEL_SCHEDULE};
 use bindery_journal::{Files, What};
-use bindery_policy::{AskedAgain, PolicyDifference};
 
+use super::golden::Golden;
 use crate::output;
+use crate::replay::answers::{Answers, ask};
 
-/// Asks the module what the policy of that name was asked, with the settings of then. Exits with status 1 if
-/// an answer is another one.
-pub(super) fn run(journal: &Path, name: &str, policy: &ComponentPolicy) -> Result<ExitCode> {
-    let (mut same, mut different, mut not_asked, mut redacted) = (0, 0, 0, 0);
-    let mut notes = BTreeSet::new();
-    for (number, entry) in (1..).zip(Files::open(journal)?) {
-        let What::Decision(record) = entry?.what else { continue };
-        let Some(recorded) = &record.policies else { continue };
-        if record.redacted.policies {
-            redacted += 1;
-            continue;
+/// Asks the module what the policy of that name was asked, with the settings of then, and writes cases into a
+/// folder. Exits with status 1 if an answer is another one, or takes other fuel with the recorded module.
+pub(super) fn run(
+    journal: &Path,
+    name: &str,
+    policy: &ComponentPolicy,
+    write: Option<&Path>,
+) -> Result<ExitCode> {
+    let (mut answers, mut number) = (Answers::default(), 0);
+    let mut golden = write.map(|folder| Golden::new(folder, name)).transpose()?;
+    let mut files = Files::open(journal)?;
+    while let Some(entry) = files.next() {
+        let entry = entry?;
+        let What::Decision(record) = &entry.what else { continue };
+        number += 1;
+        let counts_alike = files.header().is_some_and(|header| header.fuel_schedule == FUEL_SCHEDULE);
+        output::print(&answers.ask(number, record, counts_alike, |recorded| ask(policy, name, recorded)))?;
+        answers.forget_differences();
+        if let Some(golden) = golden.as_mut().filter(|_| !record.redacted.policies) {
+            golden.add(record, entry.at_ms, policy.metadata())?;
         }
-        let asked = match policy {
-            ComponentPolicy::Matcher(matcher) => recorded.ask_matcher(name, matcher),
-            ComponentPolicy::Reclaimer(reclaimer) => recorded.ask_reclaimer(name, reclaimer),
-        };
-        let AskedAgain { same: again, differences, not_asked: left_out, notes: told, .. } = asked;
-        same += again;
-        different += differences.len();
-        not_asked += left_out;
-        let mut text: String =
-            told.iter().filter(|note| !notes.contains(*note)).map(|it| format!("{it}\n")).collect();
-        notes.extend(told);
-        for PolicyDifference { volume, then, now, .. } in differences {
-            let about = volume.map_or_else(String::new, |volume| format!(": volume {volume}"));
-            // Writing to a string cannot fail.
-            _ = writeln!(text, "entry {number}{about}\n  then {then}\n  now  {now}");
-        }
-        output::print(&text)?;
     }
-    if redacted > 0 {
+    let Answers { same, different, not_asked, redacted, .. } = &answers;
+    if *redacted > 0 {
         output::print(&format!("{redacted} records are left out: policies saw what is redacted in them\n"))?;
     }
-    if same + different + not_asked == 0 {
-        bail!("{} has nothing of a policy {name:?} of that kind; name one that it has", journal.display());
-    }
+    answers.check_asked(journal, name)?;
     output::print(&format!("{same} answers the same, {different} different, {not_asked} not asked for\n"))?;
-    Ok(if different == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    if let Some(golden) = golden {
+        output::print(&golden.finish()?)?;
+    }
+    Ok(if *different == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

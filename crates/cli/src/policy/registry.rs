@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Context as _, Result, bail};
+use bindery_registry::limits::MODULE_MAX;
 use bindery_registry::{
-    Access, Credentials, Layout, Name, Prefix, PublicKey, Reference, Registry, Repository, Require, Timeouts,
-    Trust, TrustedKeys, pull,
+    Access, Credentials, Descriptor, Digest, Layout, Name, Prefix, PublicKey, Reference, Registry,
+    RegistryError, Repository, Require, Timeouts, Trust, TrustedKeys, media, pull,
 };
 
 /// How registries are reached.
@@ -94,6 +95,20 @@ impl RegistryArguments {
             let repository = self.client_of_user()?.repository(reference, Access::Pull)?;
             let (_, artifact) = pull(&repository, &name).await?;
             Ok(artifact.module)
+        })
+    }
+
+    /// The module of that digest in a repository, whatever names it there, read with the credentials of the
+    /// user; `None` if it is not there.
+    pub(crate) fn find(&self, repository: &Reference, digest: Digest) -> Result<Option<Vec<u8>>> {
+        let blob = Descriptor { digest, size: MODULE_MAX as u64, ..Descriptor::of(media::WASM_LAYER, &[]) };
+        wait(async {
+            let repository = self.client_of_user()?.repository(repository, Access::Pull)?;
+            match repository.blob(&blob, MODULE_MAX).await {
+                Ok(module) => Ok(Some(module)),
+                Err(RegistryError::NotFound(_)) => Ok(None),
+                Err(error) => Err(error.into()),
+            }
         })
     }
 

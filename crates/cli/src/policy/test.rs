@@ -36,12 +36,17 @@ pub(crate) struct Arguments {
     /// The name of the policy in the journal.
     #[arg(long, value_name = "POLICY", requires = "from")]
     named: Option<String>,
+    /// Write what the journal has recorded of the policy into this folder, as cases that expect the recorded
+    /// answers. In the folder `cases` beside the module they are tested and pushed with it. They have names,
+    /// labels and annotations of claims and volumes, as far as the policy was shown them.
+    #[arg(long, value_name = "FOLDER", requires = "from")]
+    write: Option<PathBuf>,
 }
 
 /// Runs `bindery policy test`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let (Some(journal), Some(name)) = (&arguments.from, &arguments.named) {
-        return recorded::run(journal, name, &arguments.module.load()?);
+        return recorded::run(journal, name, &arguments.module.load()?, arguments.write.as_deref());
     }
     let files = if arguments.cases.is_empty() {
         let beside = cases::folder_beside(&arguments.module.path()?);

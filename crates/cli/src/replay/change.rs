@@ -24,7 +24,7 @@ pub(super) fn change(then: &Decision, now: &Decision) -> &'static str {
 }
 
 /// The volume that a decision binds its claim to.
-fn volume(decision: &Decision) -> Option<&Text> {
+pub(crate) fn volume(decision: &Decision) -> Option<&Text> {
     decision.actions().find_map(|action| match action {
         Action::ReserveVolume { volume, .. } | Action::BindClaim { volume, .. } => Some(&volume.name),
         _ => None,

@@ -4,25 +4,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use bindery_core::Engine;
 use bindery_engine::DefaultEngine;
 use bindery_host::{ComponentPolicy, Host, Limits, LoadError, PolicyHost};
 use bindery_policy::{AskedAgain, AskedPolicy, Chain, PolicyEvidence};
-use bindery_registry::Digest;
+use bindery_registry::{Digest, Reference};
 
 use crate::engine::EngineArguments;
-use crate::policies::registry;
-use crate::policy::module;
+use crate::policies::registry::FOLDER;
+use crate::policy::module::{self, REGISTRY};
+use crate::policy::registry::RegistryArguments;
 
 /// Where an OCI layout has its blobs.
 const BLOBS: &str = "blobs/sha256";
 
-/// The modules of some folders.
+/// The modules of some folders and repositories.
 pub(super) struct Modules {
     engine_host: Host,
     policy_host: PolicyHost,
     files: BTreeMap<String, PathBuf>,
+    repositories: Vec<Reference>,
+    registry: RegistryArguments,
     /// What was looked for; `None` where it was not found.
     engines: BTreeMap<String, Option<Arc<dyn Engine>>>,
     policies: BTreeMap<String, Option<ComponentPolicy>>,
@@ -30,23 +33,31 @@ pub(super) struct Modules {
 }
 
 impl Modules {
-    /// The modules of these folders, and those of registries in the folder of compiled components.
-    pub(super) fn new(folders: &[PathBuf], arguments: &EngineArguments) -> Result<Self> {
+    /// The modules of these folders and repositories, and those of registries in the folder of compiled
+    /// components.
+    pub(super) fn new(
+        places: &[PathBuf],
+        arguments: &EngineArguments,
+        registry: &RegistryArguments,
+    ) -> Result<Self> {
         let (engine_host, policy_host) = (arguments.host()?, module::host(arguments.cache())?);
-        let mut files = BTreeMap::new();
-        for folder in folders {
-            let at = || format!("--modules {} cannot be read; name a folder", folder.display());
-            add_files(folder, &mut files).with_context(at)?;
-        }
-        let fetched = arguments.cache().engine_cache.as_ref().map(|cache| cache.join(registry::FOLDER));
-        for folder in folders.iter().chain(&fetched).map(|folder| folder.join(BLOBS)) {
-            if folder.is_dir() {
-                add_blobs(&folder, &mut files)
-                    .with_context(|| format!("{} cannot be read", folder.display()))?;
+        let (mut files, mut repositories, mut folders) = (BTreeMap::new(), Vec::new(), Vec::new());
+        for place in places {
+            if let Some(name) = place.to_str().filter(|text| text.starts_with(REGISTRY)) {
+                repositories.push(repository(name).with_context(|| format!("--modules {name}"))?);
+                continue;
             }
+            let at = || format!("--modules {} cannot be read; name a folder", place.display());
+            add_files(place, &mut files).with_context(at)?;
+            folders.push(place.clone());
+        }
+        folders.extend(arguments.cache().engine_cache.iter().map(|cache| cache.join(FOLDER)));
+        for folder in folders.iter().map(|folder| folder.join(BLOBS)).filter(|folder| folder.is_dir()) {
+            add_blobs(&folder, &mut files).with_context(|| format!("{} cannot be read", folder.display()))?;
         }
         let (engines, policies, notes) = Default::default();
-        Ok(Self { engine_host, policy_host, files, engines, policies, notes })
+        let registry = registry.clone();
+        Ok(Self { engine_host, policy_host, files, repositories, registry, engines, policies, notes })
     }
 
     /// The engine of that digest; else `now`, which a note says.
@@ -109,21 +120,39 @@ impl Modules {
     }
 
     fn load<T>(&self, digest: &str, load: impl FnOnce(&[u8]) -> Result<T, LoadError>) -> Result<T> {
-        let Some(path) = self.files.get(digest) else {
-            bail!(if digest.starts_with("sha256:") {
-                "is in no folder of --modules: copy the file with that SHA-256 there"
-            } else {
-                "is no component: replay with the program of that version"
-            })
-        };
-        let bytes = module::read(path)?;
-        // A file may have changed since it was listed, and a blob may not be what its name says.
-        let found = Digest::of(&bytes).to_string();
-        if found != digest {
-            bail!("cannot be loaded: {} has the digest {found}; copy the right file there", path.display());
-        }
-        load(&bytes).context("cannot be loaded")
+        load(&self.bytes(digest)?).context("cannot be loaded")
     }
+
+    fn bytes(&self, digest: &str) -> Result<Vec<u8>> {
+        let Ok(wanted) = digest.parse() else {
+            bail!("is no component: replay with the program of that version")
+        };
+        if let Some(path) = self.files.get(digest) {
+            let bytes = module::read(path)?;
+            // A file may have changed since it was listed, and a blob may not be what its name says.
+            let found = Digest::of(&bytes);
+            if found != wanted {
+                let path = path.display();
+                bail!("cannot be loaded: {path} has the digest {found}; copy the right file there");
+            }
+            return Ok(bytes);
+        }
+        for repository in &self.repositories {
+            if let Some(bytes) = self.registry.find(repository, wanted).context("cannot be fetched")? {
+                return Ok(bytes);
+            }
+        }
+        bail!("is neither in --modules nor in --engine-cache: name a folder with that file by --modules")
+    }
+}
+
+/// The name of a repository.
+fn repository(name: &str) -> Result<Reference> {
+    let repository: Reference = name.parse().map_err(|why: String| anyhow!(why))?;
+    if repository.name().is_some() {
+        bail!("modules are found by their digests: name the repository without a tag or a digest");
+    }
+    Ok(repository)
 }
 
 /// Adds the files of a folder by their digests.
@@ -174,7 +203,8 @@ mod tests {
         fs::create_dir_all(folder.path().join(BLOBS)).unwrap();
         fs::write(&blob, &bytes).unwrap();
         let line = Line::parse_from(["bindery"]);
-        let mut modules = Modules::new(&[folder.path().to_owned()], &line.engine).unwrap();
+        let mut modules =
+            Modules::new(&[folder.path().to_owned()], &line.engine, &RegistryArguments::default()).unwrap();
         let asked = AskedPolicy {
             name: "p".into(),
             module: digest.to_string(),

@@ -1,41 +1,72 @@
-//! `--with`: another engine than the recorded one.
+//! `--with`: another engine or policy than the recorded one.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use bindery_core::Engine;
-use bindery_host::Limits;
+use bindery_engine::DefaultEngine;
+use bindery_host::{ComponentPolicy, Limits, LoadError};
 
-use crate::engine::EngineArguments;
-use crate::policy::module::REGISTRY;
+use crate::engine::{EngineArguments, NATIVE};
+use crate::policy::module::{self, REGISTRY};
 use crate::policy::registry::RegistryArguments;
 
 #[derive(clap::Args)]
 pub(super) struct WithArguments {
-    /// Decide with another engine, and report what it would have changed: `native`, the file of a component,
-    /// or a component in a registry. Differences are the answer then, so the exit status is 0.
+    /// Decide with another engine, or ask another policy in place of that of `--named`, and report what it
+    /// would have changed: `native`, the file of a component, or a component in a registry. Differences are
+    /// the answer then, so the exit status is 0.
     #[arg(long, value_name = "native|FILE|oci://HOST/REPOSITORY[:TAG][@sha256:HEX]")]
     with: Option<PathBuf>,
-    #[command(flatten)]
-    registry: RegistryArguments,
+    /// The name that the journal has for the policy in whose place the one of `--with` is asked, with the
+    /// recorded settings.
+    #[arg(long, value_name = "POLICY", requires = "with")]
+    named: Option<String>,
+}
+
+/// What stands in for what is recorded.
+pub(super) enum With {
+    Engine(Arc<dyn Engine>),
+    /// In place of the policy of that name.
+    Policy(String, Box<ComponentPolicy>),
 }
 
 impl WithArguments {
-    /// Whether the engine is to decide all records, whatever engine is recorded.
-    pub(super) fn is_given(&self) -> bool {
-        self.with.is_some()
+    /// Loads what is given, by its world.
+    pub(super) fn load(
+        &self,
+        engine: &EngineArguments,
+        registry: &RegistryArguments,
+    ) -> Result<Option<With>> {
+        let Some(with) = &self.with else { return Ok(None) };
+        let at = || format!("--with {}", with.display());
+        let loaded = match with.to_str() {
+            Some(NATIVE) => With::Engine(Arc::new(DefaultEngine)),
+            Some(reference) if reference.starts_with(REGISTRY) => {
+                let parsed = reference.parse().map_err(|why: String| anyhow!(why)).with_context(at)?;
+                self.of(&registry.module(&parsed).with_context(at)?, engine).with_context(at)?
+            }
+            _ => self.of(&module::read(with)?, engine).with_context(at)?,
+        };
+        match (loaded, &self.named) {
+            (With::Engine(_), Some(_)) => bail!("{} is an engine; leave out --named", at()),
+            (loaded, _) => Ok(Some(loaded)),
+        }
     }
 
-    /// Loads the engine; without `--with` the one of `--engine`.
-    pub(super) fn load(&self, engine: &EngineArguments) -> Result<Arc<dyn Engine>> {
-        let Some(with) = &self.with else { return engine.load(Limits::default()) };
-        let Some(reference) = with.to_str().filter(|text| text.starts_with(REGISTRY)) else {
-            return engine.load_other(with, Limits::default());
-        };
-        let at = || format!("--with {reference}");
-        let module = reference.parse().map_err(|why: String| anyhow!(why));
-        let module = module.and_then(|parsed| self.registry.module(&parsed)).with_context(at)?;
-        Ok(Arc::new(engine.host()?.load(&module, Limits::default()).with_context(at)?))
+    fn of(&self, module: &[u8], engine: &EngineArguments) -> Result<With> {
+        match module::host(engine.cache())?.load(module, Limits::policy()) {
+            Ok(policy) => {
+                let why = "it is a policy; name by --named the policy of the journal in whose place it is \
+                           asked: `bindery journal show` prints them";
+                Ok(With::Policy(self.named.clone().context(why)?, Box::new(policy)))
+            }
+            // An engine imports and exports other interfaces than a policy.
+            Err(LoadError::NoExport { .. } | LoadError::ForeignImports(_)) => {
+                Ok(With::Engine(Arc::new(engine.host()?.load(module, Limits::default())?)))
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 }

@@ -261,8 +261,62 @@ fn a_journal_is_replayed_without_its_policies_and_by_asking_them_again() {
     let digest = report["policies"].as_object().unwrap().keys().next().unwrap();
     assert!(rests.ends_with(digest) && asked["loaded"] != json!(digest), "{report}");
 
+    // What the changed answers make of the decisions: one volume is always before the other.
+    let effects = json!({"rejected": 0, "otherwise": 0, "unknown": 0});
+    assert_eq!(asked["effects"], effects, "{report}");
     replay_by_digests(&home, &shipped);
     replay_with_an_engine_of_a_registry(&home);
+    replay_with_another_policy(&home, &shipped);
+    cases_of_decisions(&home, &shipped);
+}
+
+/// Another policy stands in for the recorded one. What it would change is the answer, and no failure.
+fn replay_with_another_policy(home: &Home, shipped: &str) {
+    let module = |name: &str| format!("{shipped}/{name}.wasm");
+    let replay = |module: &str, more: &[&str]| {
+        let arguments = ["replay", "journal", "--engine", "native", "--with", module];
+        home.bindery(&[&arguments[..], more].concat())
+    };
+    let same = replay(&module("prefer"), &["--named", "tiers"]);
+    assert_eq!(same.status, 0, "{same:?}");
+    assert!(same.stdout.contains("\n0 records: the volume that the claim was given would be "), "{same:?}");
+    // It reads other columns, so nothing is known of what it would say.
+    let other = replay(&module("same-zone"), &["--named", "tiers", "-o", "json"]);
+    let report: Value = serde_json::from_str(&other.stdout).unwrap();
+    let asked = &report["askedAgain"];
+    assert!(other.status == 0 && asked["effects"]["unknown"].as_u64() > Some(0), "{other:?}");
+    for (module, more, why) in [
+        (module("prefer"), &[][..], "prefer.wasm: it is a policy; name by --named "),
+        (module("prefer"), &["--named", "other"], "has nothing of a policy \"other\""),
+        ("native".to_owned(), &["--named", "tiers"], "--with native is an engine; leave out --named"),
+    ] {
+        let refused = replay(&module, more);
+        assert!(refused.status == 2 && refused.stderr.contains(why), "{refused:?}");
+    }
+}
+
+/// What was decided becomes cases, which hold, and which the next module must hold.
+fn cases_of_decisions(home: &Home, shipped: &str) {
+    let module = format!("{shipped}/prefer.wasm");
+    let from = ["--from", "journal", "--named", "tiers", "--write", "cases"];
+    let write = || home.bindery(&[&["policy", "test", &module], &from[..]].concat());
+    let written = write();
+    assert!(written.status == 0 && written.stdout.contains(" cases are written into 1 files of cases\n"));
+    let text = fs::read_to_string(home.path().join("cases/tiers-1.yaml")).unwrap();
+    assert!(text.contains("persistentvolumeclaim default/c is decided as at "), "{text}");
+    assert!(text.contains("  chosen: z\n") && text.contains("    z:\n      score: 40\n"), "{text}");
+    let tested = home.bindery(&["policy", "test", &module, "cases"]);
+    assert_eq!(tested.status, 0, "{tested:?}");
+    let changed = home.path().join("changed");
+    fs::create_dir(&changed).unwrap();
+    fs::write(changed.join("c.yaml"), text.replace("score: 40", "score: 41")).unwrap();
+    let failed = home.bindery(&["policy", "test", &module, "changed"]);
+    assert!(failed.stdout.contains("found {\"score\":40}") && failed.status == 1, "{failed:?}");
+    let again = write();
+    assert!(
+        again.status == 2 && again.stderr.contains("tiers-1.yaml cannot be written; remove "),
+        "{again:?}"
+    );
 }
 
 /// The engine in a registry is another one than the native one, and decides the same.
@@ -274,6 +328,15 @@ fn replay_with_an_engine_of_a_registry(home: &Home) {
     assert_eq!(pushed.status, 0, "{pushed:?}");
     let replayed = home.bindery(&["replay", "journal", "--with", &reference]);
     assert!(replayed.status == 0 && replayed.stdout.contains(" 0 different, "), "{replayed:?}");
+    let repository = reference.strip_suffix(":1").unwrap();
+    let found = home.bindery(&["replay", "journal", "--engine", "native", "--modules", repository]);
+    assert!(found.status == 0 && found.stdout.contains("the fuel of "), "{found:?}");
+    // The policy is not there.
+    assert!(
+        !found.stdout.contains("engine sha256:") && found.stdout.contains("policy tiers: module sha256:")
+    );
+    let tagged = home.bindery(&["replay", "journal", "--modules", &reference]);
+    assert!(tagged.status == 2 && tagged.stderr.contains("without a tag or a digest"), "{tagged:?}");
     let missing = home.bindery(&["replay", "journal", "--with", &reference.replace(":1", ":2")]);
     assert!(missing.status == 2 && missing.stderr.contains("--with oci://"), "{missing:?}");
 }
@@ -297,7 +360,7 @@ fn replay_by_digests(home: &Home, shipped: &str) {
     for missing in ["engine", "policy tiers: module"] {
         let told = without.stdout.lines().find(|line| line.starts_with(&format!("{missing} sha256:")));
         let told = told.expect("it says what is missing");
-        assert!(told.contains(" is in no folder of --modules: copy the file with that SHA-256 "), "{told}");
+        assert!(told.contains(" is neither in --modules nor in --engine-cache: "), "{told}");
     }
     assert!(without.stdout.contains("answers of policies: 0 the same, 0 different, "), "{without:?}");
 }
