@@ -33,7 +33,7 @@ use anyhow::{Context as _, Result, anyhow};
 use axum::Router;
 use bindery_controller::{Binder, EVENT_REFRESH};
 use bindery_kube::watch::{self, WatchLimits};
-use bindery_kube::{ApiClient, ApiPort, Events, PolicyObjects, system_clock};
+use bindery_kube::{ApiClient, ApiPort, Events, system_clock};
 use bindery_webhook::{AdmissionMetrics, router, serve};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -51,7 +51,7 @@ use self::health::{ReplicaHealth, Startup};
 use self::journal::{JournalCounts, report_losses};
 use self::leader::{Leadership, LeaseArguments};
 use self::mode::ModeArgument;
-use self::policy_objects::{CatchUp, ConfiguredObjects, PolicyObjectsArgument, Readiness};
+use self::policy_objects::{CatchUp, ConfiguredObjects, PolicyObjectsArgument};
 use self::recycler::RecyclerArguments;
 use self::start::Started;
 use self::tasks::Tasks;
@@ -211,15 +211,9 @@ async fn run_replica(
     };
     let replica = Replica::new(arguments, client, events, components, recording.as_ref())?;
     let admission_metrics = AdmissionMetrics::default();
-    let readiness = objects.as_ref().map(ConfiguredObjects::readiness).unwrap_or_default();
-    startup.finish(replica.health_router(
-        readiness,
-        objects.as_ref().map(ConfiguredObjects::watched),
-        &admission_metrics,
-        &statistics,
-        &journal,
-        arguments.engine.cache(),
-    ));
+    let cache = arguments.engine.cache();
+    let health = replica.health_router(objects.as_ref(), &admission_metrics, &statistics, &journal, cache);
+    startup.finish(health);
 
     let sending =
         sending.map(|sending| (sending.ending(), tasks.start("the sender of the journal", sending.ended())));
@@ -335,8 +329,7 @@ impl Replica {
     /// Answers `/livez`, `/readyz` and `/metrics`.
     fn health_router(
         &self,
-        objects: Readiness,
-        policies: Option<Arc<PolicyObjects>>,
+        objects: Option<&ConfiguredObjects>,
         admission: &AdmissionMetrics,
         webhook: &WebhookStatistics,
         journal: &JournalCounts,
@@ -347,8 +340,8 @@ impl Replica {
             events: self.events.clone(),
             leads: Arc::clone(&self.leads),
             eligibility: self.eligibility.clone(),
-            objects,
-            policies,
+            objects: objects.map(ConfiguredObjects::readiness).unwrap_or_default(),
+            policies: objects.map(ConfiguredObjects::watched),
         };
         let mut registry = metrics::registry(&health, admission, webhook, &self.clock, journal, cache);
         self.client.register(&mut registry);
