@@ -142,8 +142,8 @@ impl Queue {
     /// answers the offer; if not, another key can have the volume first:
     ///
     /// - A key in flight gets another turn if the current one succeeds.
-    /// - A key that backs off or awaits a list keeps waiting if the volume was returned: otherwise claims whose
-    ///   writes fail would pass the same volume to each other as fast as the writes fail.
+    /// - A key that backs off or awaits a list keeps waiting if the volume was returned: otherwise claims
+    ///   whose writes fail would pass the same volume to each other as fast as the writes fail.
     pub(crate) fn offer(&self, key: &Key, offer: Offer) -> bool {
         let mut state = self.state.lock();
         if let Some(in_flight) = state.in_flight.get_mut(key) {
