@@ -63,8 +63,8 @@ impl Edit {
     /// Rules that are broken by the edit, or by what may follow from it.
     pub(crate) fn breaks(self) -> &'static [Rule] {
         match self {
-            // The volume is free. Another claim may find it before its claim gets it back, and the volume may be
-            // deleted with that one.
+            // The volume is free. Another claim may find it before its claim gets it back, and the volume may
+            // be deleted with that one.
             Self::ClearClaimRef(_) => &[Rule::OneClaim, Rule::PointsBack, Rule::VolumeKept],
             // The claim may never have been bound to the volume that it names.
             Self::Complete(_) => &[Rule::OneClaim, Rule::PointsBack, Rule::VolumeKept],

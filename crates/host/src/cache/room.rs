@@ -78,8 +78,8 @@ fn lock(folder: &File, name: &CString) -> Option<File> {
     flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok().then_some(file)
 }
 
-/// Makes room for `new` bytes, so that the folder has at most `max`. If what is in use leaves too little room,
-/// nothing is removed.
+/// Makes room for `new` bytes, so that the folder has at most `max`. If what is in use leaves too little
+/// room, nothing is removed.
 pub(super) fn make_room(folder: &File, new: u64, max: u64) -> io::Result<()> {
     let mut artefacts = artefacts(folder)?;
     artefacts.sort_by_key(|artefact| artefact.used);

@@ -20,8 +20,8 @@ pub(crate) struct Hosts {
     /// Whether modules are fetched that are not kept.
     pub(super) fetches: bool,
     cache: CacheArgument,
-    /// One component is compiled at a time, and one of a shadow beside it: what is to be enforced waits for no
-    /// shadow.
+    /// One component is compiled at a time, and one of a shadow beside it: what is to be enforced waits for
+    /// no shadow.
     compiling: Arc<tokio::sync::Mutex<()>>,
     compiling_shadow: Arc<tokio::sync::Mutex<()>>,
 }
