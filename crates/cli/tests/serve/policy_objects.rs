@@ -93,13 +93,15 @@ async fn nothing_is_decided_before_the_kinds_are_listed() {
 async fn a_change_takes_effect_and_a_bad_one_leaves_the_last_good_one() {
     let (cluster, policies, mut replica) = cluster_with_kinds().await;
     let twice = |times: Value| json!({"module": "builtin:at-most-n-times", "settings": {"times": times}});
-    cluster.create_claim("c", "1Gi").await;
-    cluster.until_event(is_event("c", "FailedBinding")).await;
+    // A policy that matches nothing has no effect.
+    cluster.create_claim("early", "1Gi").await;
+    cluster.until_event(is_event("early", "FailedBinding")).await;
     policies.apply("MatchPolicy", "size", twice(json!(2))).await;
     let status = policies.until_ready("MatchPolicy", "size", "Loaded").await;
     assert_eq!(condition(&status, "Effective")["status"], "True");
     assert_eq!(status["lastGood"]["generation"], 1);
     cluster.create_available_volume("v", "10Gi").await;
+    cluster.create_claim("c", "1Gi").await;
     until_rejected(&cluster, "c", "; 1 of 1 volumes rejected: size 1").await;
     let explained = explain(&cluster, "c");
     assert!(explained.contains("v  policy size rejects it: "), "{explained}");
