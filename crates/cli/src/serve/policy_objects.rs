@@ -22,6 +22,7 @@ use bindery_controller::Binder;
 use bindery_core::{Engine, Text};
 use bindery_kube::{ApiClient, ApiPort, PolicyObjects, PolicyWatches};
 use bindery_policy::{ObjectStatus, ObservedEngine, RECLAIM_POLICY};
+use bindery_store::Revision;
 use bindery_webhook::PolicyReviewer;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -82,6 +83,8 @@ pub(super) struct ConfiguredObjects {
     identity: Text,
     /// Since when this replica has something else loaded than the leader.
     differs_since: BTreeMap<ObjectName, Instant>,
+    /// The store in which the leader has last looked at what policies match.
+    looked_at: Option<Revision>,
 }
 
 /// Whether the newest generation of each object is in use, for metrics.
@@ -95,7 +98,7 @@ impl ConfiguredObjects {
         base: Components,
     ) -> Result<(Self, PolicyWatches)> {
         let (objects, watches) = PolicyObjects::new(client);
-        let (loaded, written, in_effect, readiness, differs_since) = Default::default();
+        let (loaded, written, in_effect, readiness, differs_since, looked_at) = Default::default();
         let cache = arguments.engine.cache();
         let policy_objects = &arguments.policy_objects;
         let pull_secrets = policy_objects.pull_secrets.of(client)?;
@@ -112,6 +115,7 @@ impl ConfiguredObjects {
             readiness,
             identity: arguments.lease.settings().identity.into(),
             differs_since,
+            looked_at,
         };
         Ok((configured, watches))
     }
@@ -306,6 +310,7 @@ impl ConfiguredObjects {
     /// where they differ from the leader.
     async fn write_status(&mut self, binder: &Binder<ApiPort>, leads: &AtomicBool, is_tick: bool) {
         let mut surplus_writes = 0;
+        let revision = binder.store().revision();
         for (object, status) in self.objects.all() {
             let name = object_name(&object);
             let Some(loaded) = self.loaded.get(&name) else { continue };
@@ -342,6 +347,9 @@ impl ConfiguredObjects {
                     tracing::warn!(kind = name.0, name = name.1, error, "the status cannot be written");
                 }
             }
+        }
+        if is_tick && leads.load(Ordering::Relaxed) {
+            self.looked_at = Some(revision);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use bindery_cluster::{PolicyApi, condition, poll};
 use serde_json::{Value, json};
 
-use super::policy_objects::cluster_with_kinds;
+use super::policy_objects::{cluster_with_kinds, cluster_with_kinds_and};
 use super::steer::create_steered;
 
 /// Waits until the condition `Effective` has a reason, and returns the status.
@@ -56,18 +56,19 @@ async fn a_policy_is_effective_where_it_matches_a_claim_that_is_decided() {
 }
 
 #[tokio::test]
-async fn an_engine_of_contract_0_1_asks_no_reclaimer_and_its_calls_count() {
-    let (cluster, policies, mut replica) = cluster_with_kinds().await;
+async fn an_engine_of_contract_0_1_asks_no_reclaimer_and_calls_of_an_engine_count() {
+    let module = Path::new(env!("BINDERY_CHECKOUT")).join("tests/contract/engine-0.1.wasm");
+    let old = format!("--engine={}", module.display());
+    let (cluster, policies, mut replica) = cluster_with_kinds_and(&[&old]).await;
     policies.apply("ReclaimPolicy", "keep", json!({"module": "builtin:keep-labelled"})).await;
+    until_effective(&policies, "ReclaimPolicy", "keep", "Engine01").await;
+    let module = std::env::var("BINDERY_ENGINE").expect("`cargo xtask test` builds the engine");
+    policies.apply("Engine", "new", json!({"module": module})).await;
     until_effective(&policies, "ReclaimPolicy", "keep", "NothingMatches").await;
     cluster.bind_pair("pair").await;
     until_effective(&policies, "ReclaimPolicy", "keep", "Enforced").await;
-    let module = Path::new(env!("BINDERY_CHECKOUT")).join("tests/contract/engine-0.1.wasm");
-    policies.apply("Engine", "old", json!({"module": module})).await;
-    until_effective(&policies, "ReclaimPolicy", "keep", "Engine01").await;
-    cluster.bind_pair("another").await;
     let counted = poll(async || {
-        let status = policies.of("Engine").get("old").await.unwrap().data["status"].take();
+        let status = policies.of("Engine").get("new").await.unwrap().data["status"].take();
         (status["calls"].as_u64() > Some(0)).then_some(status)
     });
     assert_eq!(counted.await.expect("its calls are counted")["faults"], 0);

@@ -19,10 +19,15 @@ use serde_json::{Value, json};
 use super::policies::is_released_with;
 
 fn start(cluster: &Cluster, identity: &str) -> Replica {
+    start_with(cluster, identity, &[])
+}
+
+/// Starts a replica with further arguments.
+fn start_with(cluster: &Cluster, identity: &str, further: &[&str]) -> Replica {
     let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
     // A leader that stands still for a moment keeps the Lease.
     let arguments = ["--policy-objects=true", "--policies", &shipped, "--lease-duration=15"];
-    cluster.replica_with(identity, &arguments)
+    cluster.replica_with(identity, &[&arguments, further].concat())
 }
 
 /// The module of a shipped policy.
@@ -33,10 +38,15 @@ pub(crate) fn shipped(name: &str) -> Vec<u8> {
 
 /// A cluster with the kinds, and a replica that leads.
 pub(crate) async fn cluster_with_kinds() -> (Cluster, PolicyApi, Replica) {
+    cluster_with_kinds_and(&[]).await
+}
+
+/// As [`cluster_with_kinds`]; the replica has further arguments.
+pub(crate) async fn cluster_with_kinds_and(further: &[&str]) -> (Cluster, PolicyApi, Replica) {
     let cluster = Cluster::start(Manager::WithoutBinder).await;
     let policies = cluster.policies();
     policies.install().await;
-    let mut replica = start(&cluster, "first");
+    let mut replica = start_with(&cluster, "first", further);
     replica.until_leading().await;
     (cluster, policies, replica)
 }

@@ -116,8 +116,8 @@ fn may_apply(chain: &Chain, rule: &ReclaimRule, volume: &Volume, store: &Store) 
 }
 
 impl ConfiguredObjects {
-    /// Whether an object takes part in decisions. What it matches is looked at when it comes into effect and
-    /// at ticks; between them that stays as it is known.
+    /// Whether an object takes part in decisions. What it matches is looked at when it comes into effect, and
+    /// at ticks if the cluster has changed; otherwise that stays as it is known.
     pub(super) fn effective(
         &self,
         name: &ObjectName,
@@ -133,7 +133,8 @@ impl ConfiguredObjects {
         let known =
             known.condition("Effective").filter(|known| Some(known.observed_generation) == generation);
         let known = known.and_then(|known| Reach::ALL.into_iter().find(|it| *it.reason() == *known.reason));
-        let reach = known.filter(|_| !is_tick).unwrap_or_else(|| {
+        let has_changed = is_tick && self.looked_at != Some(store.revision());
+        let reach = known.filter(|_| !has_changed).unwrap_or_else(|| {
             // There may be a hundred thousand.
             block_in_place(|| match &loaded.effect {
                 Effect::Match(policy) => Reach::of_claims(policy, store, self.mode),
