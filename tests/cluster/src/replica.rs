@@ -280,7 +280,9 @@ pub fn assert_replays(journal: &Path) {
     let example = example.and_then(|engine| Some(engine.parent()?.to_owned()));
     // What the replica has fetched from registries and from ConfigMaps.
     let kept = Some(journal.with_file_name(CACHE).join("registry")).filter(|folder| folder.is_dir());
-    for folder in [policies, example, kept].into_iter().flatten() {
+    // The engine of an earlier contract.
+    let contract = Some(Path::new(env!("BINDERY_CHECKOUT")).join("tests/contract"));
+    for folder in [policies, example, kept, contract].into_iter().flatten() {
         command.arg("--modules").arg(folder);
     }
     let replayed = run(&mut command, "");
