@@ -122,8 +122,10 @@ impl Upstream {
         while let Some(Ok(frame)) = frames.next().await {
             let arrived = Instant::now();
             for event in serde_json::Deserializer::from_slice(&frame).into_iter::<Value>() {
+                // A proxy may answer instead of the API server.
+                let Ok(event) = event else { return };
                 pass_until(arrived + lag).await;
-                self.learn(kind, &event.expect("a frame has whole events")).await;
+                self.learn(kind, &event).await;
             }
         }
     }
