@@ -56,7 +56,7 @@ async fn a_policy_is_effective_where_it_matches_a_claim_that_is_decided() {
 }
 
 #[tokio::test]
-async fn an_engine_of_contract_0_1_asks_no_reclaimer_and_calls_of_an_engine_count() {
+async fn an_old_engine_asks_no_reclaimer_and_calls_of_an_engine_count() {
     let module = Path::new(env!("BINDERY_CHECKOUT")).join("tests/contract/engine-0.1.wasm");
     let old = format!("--engine={}", module.display());
     let (cluster, policies, mut replica) = cluster_with_kinds_and(&[&old]).await;
