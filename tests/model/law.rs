@@ -136,7 +136,8 @@ fn replaced(now: &Each<Seen>, id: Id, seen: Seen) -> Each<Seen> {
     now
 }
 
-/// Why the data of a volume must be kept: a claim has it, or another one deletes it, or nobody does.
+/// Why Bindery must not destroy the data of a volume: a claim has it, its policy is Retain, or another
+/// provisioner deletes it.
 fn destroys(contents: &Contents, now: &Each<Seen>, id: Id) -> Option<Break> {
     if let Some(owner) = Id::claims().find(|claim| has(contents, now, *claim, id)) {
         return Some(broken(format!("volume {id} is destroyed, and claim {owner} has it")));

@@ -124,8 +124,8 @@ const RESTORED_BELOW: usize = 60;
 refusals! {
     Unauthorized = 401 "Unauthorized";
     Forbidden = 403 "Forbidden";
-    /// The answer does not name the object, as where a proxy does not know the path. One that names it is
-    /// believed: nobody but the API server can know.
+    /// The answer does not name the object, as where a proxy does not know the path. An answer that names it
+    /// comes from the API server, and is believed.
     NotFound = 404 "NotFound";
     Conflict = 409 "Conflict";
     AlreadyExists = 409 "AlreadyExists";

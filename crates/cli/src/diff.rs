@@ -70,24 +70,23 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let shown = runtime.block_on(arguments.read())?;
-    arguments.output.print(&shown, |out| {
-        if shown.is_empty() {
-            return out.write_all(b"No policy or engine is in mode shadow.\n");
-        }
-        shown.iter().try_for_each(|shown| out.write_all(shown.text().as_bytes()))
-    })?;
-    Ok(ExitCode::SUCCESS)
+    arguments.print(&shown, "No policy or engine is in mode shadow.\n", Shown::text)
 }
 
 impl Arguments {
     /// Prints the differences of a journal, shadow by shadow.
     fn print_journal(&self, journal: &Path) -> Result<ExitCode> {
         let shadows = journaled(Files::open(journal)?, self.name.as_deref())?;
-        self.output.print(&shadows, |out| {
-            if shadows.is_empty() {
-                return out.write_all(b"The journal has no difference of a shadow.\n");
+        self.print(&shadows, "The journal has no difference of a shadow.\n", Journaled::text)
+    }
+
+    /// Prints what is shown of each shadow, or `none`.
+    fn print<T: Serialize>(&self, all: &Vec<T>, none: &str, text: fn(&T) -> String) -> Result<ExitCode> {
+        self.output.print(all, |out| {
+            if all.is_empty() {
+                return out.write_all(none.as_bytes());
             }
-            shadows.iter().try_for_each(|shadow| out.write_all(shadow.text().as_bytes()))
+            all.iter().try_for_each(|one| out.write_all(text(one).as_bytes()))
         })?;
         Ok(ExitCode::SUCCESS)
     }

@@ -32,7 +32,7 @@ use self::repeats::Repeats;
 pub use self::review::Reviewed;
 use self::touches::Touches;
 pub use crate::decider::Policies;
-use crate::decider::{ActivePolicies, Decider, chosen};
+use crate::decider::{ActivePolicies, Decider};
 use crate::executor::{AGAIN_MIN, Carried, Conflicts, Executor, KnownObjects, NoteTimes, again_after};
 use crate::intake::Intake;
 use crate::observe::Observation;
@@ -334,7 +334,7 @@ impl<P: Port> Binder<P> {
         let Decided { request, exchanges, decision, rejections, unscored, locks } = decided;
         if self.settings.mode == Mode::Observe {
             let requeue_after = match &request.subject {
-                Subject::SyncClaim(claim) => self.observation.decided(claim, chosen(&decision)),
+                Subject::SyncClaim(claim) => self.observation.decided(claim, decision.chosen()),
                 _ => None,
             };
             return Synced { requeue_after, ..Synced::ended(Ok(())) };

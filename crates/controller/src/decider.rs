@@ -13,8 +13,8 @@ use std::sync::Arc;
 use bindery_core::guard::{self, Case, ObjectName, Objection};
 use bindery_core::steer::SteerWrite;
 use bindery_core::{
-    Action, Answer, Cluster, Decision, DecisionLimits, Engine, EngineFault, Exchange, Lookup, Narrowed,
-    Question, Recorder, Request, Source, Stop, Subject, Text, Timestamp,
+    Answer, Cluster, Decision, DecisionLimits, Engine, EngineFault, Exchange, Lookup, Narrowed, Question,
+    Recorder, Request, Source, Stop, Subject, Text, Timestamp,
 };
 use bindery_policy::{Basis, Filtered, Reclaims, Rejections, Rests, Rounds, Unscored};
 use bindery_store::{Kind, LiveReads, Revision, Store};
@@ -382,12 +382,4 @@ pub(crate) fn recorded(engine: &dyn Engine, request: &Request, cluster: &mut dyn
     let mut recorder = Recorder::new(cluster);
     let (answer, fuel) = engine.decide_with_fuel(request, &mut recorder);
     EngineAnswer { answer, exchanges: recorder.into_exchanges(), fuel }
-}
-
-/// The volume that a decision binds its claim to.
-pub(crate) fn chosen(decision: &Decision) -> Option<&Text> {
-    decision.actions().find_map(|action| match action {
-        Action::ReserveVolume { volume, .. } | Action::BindClaim { volume, .. } => Some(&volume.name),
-        _ => None,
-    })
 }

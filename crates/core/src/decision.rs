@@ -331,6 +331,14 @@ impl Decision {
     pub fn actions(&self) -> impl Iterator<Item = &Action> {
         self.steps.iter().map(|step| &step.action)
     }
+
+    /// The name of the volume that it binds its claim to.
+    pub fn chosen(&self) -> Option<&Text> {
+        self.actions().find_map(|action| match action {
+            Action::ReserveVolume { volume, .. } | Action::BindClaim { volume, .. } => Some(&volume.name),
+            _ => None,
+        })
+    }
 }
 
 impl From<Action> for Step {

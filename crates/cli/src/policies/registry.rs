@@ -17,6 +17,7 @@ use bindery_registry::{
     Access, Digest, Extra, Layout, Name, Reference, Registry, RegistryError, Repository, Timeouts, Trust,
     copy, pull, verify,
 };
+use futures::future::{BoxFuture, FutureExt as _, TryFutureExt as _};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
@@ -325,14 +326,8 @@ impl Inner {
         let repository = registry.repository(reference, Access::Pull)?;
         // First, so that nothing large is fetched that is not signed.
         self.signed_by(&repository, reference, digest).await?;
-        let mut steps = [Wanted::ForShadow, Wanted::ForEffect].into_iter();
-        loop {
-            match copy(&repository, layout, &Name::Digest(*digest)).await {
-                Err(RegistryError::Full(_)) if self.makes_room(digest, steps.next())? => {}
-                Err(error) => return Err(error),
-                Ok(_) => break,
-            }
-        }
+        let name = Name::Digest(*digest);
+        self.keep_with_room(digest, || copy(&repository, layout, &name).map_ok(drop).boxed()).await?;
         // What cannot be used from the folder would be fetched again and again.
         self.kept(reference, digest).await.map(drop)
     }
@@ -340,21 +335,25 @@ impl Inner {
     /// Keeps a module by the digest of its bytes.
     async fn keep(&self, module: Vec<u8>) -> Result<(), RegistryError> {
         let (layout, digest) = (self.layout()?, Digest::of(&module));
-        let mut steps = [Wanted::ForShadow, Wanted::ForEffect].into_iter();
-        loop {
-            match layout.put_module(module.clone()).await {
-                Err(RegistryError::Full(_)) if self.makes_room(&digest, steps.next())? => {}
-                kept => return kept,
-            }
-        }
+        self.keep_with_room(&digest, || layout.put_module(module.clone()).boxed()).await
     }
 
-    /// Removes modules that are wanted for less than `least`; not `new`, whose object is not loaded yet.
-    /// Returns false where nothing is left to remove.
-    fn makes_room(&self, new: &Digest, least: Option<Wanted>) -> Result<bool, RegistryError> {
-        let (Some(least), wanted) = (least, self.wanted.lock().clone()) else { return Ok(false) };
-        self.layout()?.retain(|kept| kept == new || wanted.get(kept).is_some_and(|of| *of >= least))?;
-        Ok(true)
+    /// Keeps a module by `keep`. While there is no room, removes those that no object names, and then those
+    /// of shadows; not `new`, whose object is not loaded yet.
+    async fn keep_with_room<'a>(
+        &self,
+        new: &Digest,
+        keep: impl Fn() -> BoxFuture<'a, Result<(), RegistryError>> + Send + Sync,
+    ) -> Result<(), RegistryError> {
+        for least in [Wanted::ForShadow, Wanted::ForEffect] {
+            match keep().await {
+                Err(RegistryError::Full(_)) => {}
+                kept => return kept,
+            }
+            let wanted = self.wanted.lock().clone();
+            self.layout()?.retain(|kept| kept == new || wanted.get(kept).is_some_and(|of| *of >= least))?;
+        }
+        keep().await
     }
 
     /// The client with the authorities and the credentials that an object names. A user's command has its

@@ -31,7 +31,6 @@ use super::cases::{Answer, Verdict};
 use super::judge::{ROWS_MAX, chosen};
 use super::shown::{Shown, released};
 use crate::journal::subject::{decided, time};
-use crate::replay::change::volume as given;
 
 /// Writes cases into files that an artifact can have.
 pub(super) struct Golden {
@@ -144,7 +143,7 @@ impl<'a> Judged<'a> {
     /// The rows that the matcher has judged. If it judges none, the volume that the claim was given.
     fn new(record: &'a Record, said: &'a MatcherEvidence, metadata: &Metadata) -> Self {
         let MatcherEvidence { volumes, rows, verdicts, narrowing, .. } = said;
-        let given = given(&record.evidence.decision).filter(|_| !narrowing.judge);
+        let given = record.evidence.decision.chosen().filter(|_| !narrowing.judge);
         let Some(given) = given.and_then(|name| volume_read(&record.evidence, name)) else {
             let (volumes, rows, verdicts) = (volumes.clone(), rows.clone(), verdicts.clone());
             return Self { record, said, volumes, rows, verdicts };

@@ -5,13 +5,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use bindery_core::Text;
 use bindery_host::ComponentPolicy;
 use bindery_journal::Record;
 use bindery_policy::{AskedAgain, Effect, PolicyDifference, PolicyEvidence};
 use serde::Serialize;
 
-use super::change::volume;
 use crate::journal::subject::decided;
 
 /// What policies answer when they are asked again.
@@ -81,7 +79,7 @@ impl Answers {
             return String::new();
         }
         let (object, asked) = (decided(&record.evidence).to_string(), ask(policies));
-        let given: Option<&Text> = volume(&record.evidence.decision);
+        let given = record.evidence.decision.chosen();
         let effect = policies.effect(&asked, &record.evidence, given).filter(|_| !self.effects.is_empty());
         let mut text = self.add(number, &object, asked, counts_alike);
         if let Some(effect) = effect {

@@ -1,10 +1,10 @@
 //! How a decision differs from the recorded one.
 
-use bindery_core::{Action, Decision, Text};
+use bindery_core::{Action, Decision};
 
 /// What differs between two decisions about the same request; the first that applies.
 pub(super) fn change(then: &Decision, now: &Decision) -> &'static str {
-    match (volume(then), volume(now)) {
+    match (then.chosen(), now.chosen()) {
         (Some(then), Some(now)) if then != now => return "binds another volume",
         (None, Some(_)) => return "binds a volume, and did not",
         (Some(_), None) => return "binds no volume, and did",
@@ -21,14 +21,6 @@ pub(super) fn change(then: &Decision, now: &Decision) -> &'static str {
     } else {
         "waits or goes on otherwise"
     }
-}
-
-/// The volume that a decision binds its claim to.
-pub(crate) fn volume(decision: &Decision) -> Option<&Text> {
-    decision.actions().find_map(|action| match action {
-        Action::ReserveVolume { volume, .. } | Action::BindClaim { volume, .. } => Some(&volume.name),
-        _ => None,
-    })
 }
 
 #[cfg(test)]

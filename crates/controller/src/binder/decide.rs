@@ -10,7 +10,7 @@ use bindery_policy::{Rejections, Unscored};
 use bindery_store::{Fact, NotReserved, Revision, Store, facts_of, facts_of_claim};
 
 use super::Binder;
-use crate::decider::{EngineRun, Reads, Unsound, chosen};
+use crate::decider::{EngineRun, Reads, Unsound};
 use crate::intake::{Intake, Role, Subscriber};
 use crate::queue::KeyLock;
 use crate::{DecidedRecord, DecisionOutcome, Key, Mode, Port, SyncError};
@@ -205,7 +205,7 @@ impl<P: Port> Binder<P> {
             facts.iter_mut().for_each(|fact| fact.narrow(required));
         }
         facts.extend(self.decider.policies.get().facts(request));
-        if chosen(&decision).is_none() {
+        if decision.chosen().is_none() {
             facts.extend(run.in_flight.clone().map(Fact::Reservation));
             let numbers = run.rests.rejected.iter().cloned();
             facts.extend(numbers.map(|(siblings, value)| Fact::Siblings(siblings.into(), value)));

@@ -9,7 +9,7 @@ use bindery_store::LiveReads;
 
 use super::Binder;
 use crate::Port;
-use crate::decider::{Proofs, Reads, chosen};
+use crate::decider::{Proofs, Reads};
 use crate::observe::{Foreseen, Observation, Observer};
 
 impl<P: Port> Binder<P> {
@@ -78,7 +78,7 @@ impl<P: Port> Binder<P> {
 }
 
 fn foreseen(decision: &Decision) -> Foreseen {
-    match (chosen(decision), &decision.outcome) {
+    match (decision.chosen(), &decision.outcome) {
         (Some(name), _) => Foreseen::Binds(name.clone()),
         (None, Outcome::Failed(failure)) => Foreseen::Waits(failure.to_string()),
         (None, Outcome::Done | Outcome::Continue(_)) => Foreseen::Waits("the claim is not bound".to_owned()),

@@ -13,7 +13,6 @@ use tracing::Span;
 
 use super::repeats::PAUSE;
 use super::{Binder, Mode};
-use crate::decider::chosen;
 use crate::note::{
     REASON_OVERDUE, REASON_POLICY_FAILED, REASON_REFUSED, REASON_REMOVED, REASON_UNFIT, REASON_UNWRITABLE,
     REASON_VOLUMES_REJECTED, REASON_VOLUMES_UNSCORED,
@@ -93,7 +92,7 @@ impl<P: Port> Binder<P> {
         // In mode steer upstream emits the events of decisions, and knows no policy.
         let is_told = self.settings.mode != Mode::Steer
             && decision.actions().any(|action| matches!(action, Action::Emit(_)));
-        if is_told || chosen(decision).is_some() {
+        if is_told || decision.chosen().is_some() {
             return false;
         }
         self.tell_rejections(regarding, rejections);
@@ -114,7 +113,7 @@ impl<P: Port> Binder<P> {
         unscored: Option<&Unscored>,
     ) {
         let (Some(unscored), Some(regarding)) = (unscored, regarding(request)) else { return };
-        if chosen(decision).is_none() {
+        if decision.chosen().is_none() {
             return;
         }
         self.decider.policies.get().count_unscored(&unscored.policy);

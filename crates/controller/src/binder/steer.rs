@@ -15,7 +15,7 @@ use super::decide::{Asked, Decided};
 use super::repeats::Repeated;
 use super::touches::PASSED_OVER;
 use super::{Binder, Mode, Synced};
-use crate::decider::{Unsound, chosen};
+use crate::decider::Unsound;
 use crate::intake::Role;
 use crate::queue::KeyLock;
 use crate::steer::{Known, Next, next, withdrawal};
@@ -164,7 +164,7 @@ impl<P: Port> Binder<P> {
         };
         let Decided { request, decision, rejections, unscored, .. } = &decided;
         self.report_unscored(request, decision, unscored.as_ref());
-        let volume = chosen(decision).map(|name| self.store.volume(Source::Overlay, name));
+        let volume = decision.chosen().map(|name| self.store.volume(Source::Overlay, name));
         let (Subject::SyncClaim(claim), Some(Lookup::Found(volume))) = (&request.subject, volume) else {
             let is_told = self.report_rejections(request, decision, rejections.as_ref());
             let refresh_after = is_told.then_some(self.settings.event_refresh);

@@ -11,7 +11,7 @@ use bindery_store::Store;
 
 use super::decide::ShadowDecider;
 use super::{Active, Made, Shadow, Shadowing};
-use crate::decider::{Policies, chosen};
+use crate::decider::Policies;
 
 /// What a decision comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Told {
             let does = if does.is_empty() { then } else { format!("{does}, {then}") };
             return Self::Step { does, why };
         }
-        if let Some(volume) = chosen(decision) {
+        if let Some(volume) = decision.chosen() {
             return Self::Binds(volume.clone());
         }
         if !matches!(request.subject, Subject::SyncVolume(_)) {

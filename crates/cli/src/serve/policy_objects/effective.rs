@@ -21,11 +21,11 @@ const IN_SHADOW: &str = "it decides beside what is in effect, and nothing of it 
 /// What an object in effect reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
-    /// Decisions, or all that will be.
+    /// Decisions.
     Enforced,
     /// Only claims whose volumes the scheduler chooses.
     WaitsForConsumer,
-    /// No claim or volume that there is.
+    /// None of the claims or volumes in the cluster.
     NothingMatches,
 }
 
