@@ -20,6 +20,7 @@ use crate::encoding::Object;
 use crate::limit::{Limit, Permit, Pressure};
 use crate::metrics::RequestMetrics;
 use crate::rest::{self, Fault};
+use crate::server_time::ServerTime;
 use crate::watch::WatchLimits;
 
 /// A client of one API server that limits its own load on it. Cheap to clone.
@@ -44,6 +45,7 @@ pub struct ApiClient {
     denials: watch::Sender<u64>,
     /// Notified of each success.
     successes: Arc<Notify>,
+    server_time: ServerTime,
     waits: Waits,
 }
 
@@ -77,6 +79,7 @@ impl From<Credentials> for ApiClient {
             metrics: RequestMetrics::new(),
             denials: watch::Sender::new(0),
             successes: Arc::default(),
+            server_time: ServerTime::default(),
             waits: Waits::ForPause,
         }
     }
@@ -157,6 +160,11 @@ impl ApiClient {
 
     pub(crate) fn metrics(&self) -> &RequestMetrics {
         &self.metrics
+    }
+
+    /// The API server's clock.
+    pub(crate) fn server_time(&self) -> &ServerTime {
+        &self.server_time
     }
 
     /// Sends a request without waiting.

@@ -41,6 +41,7 @@ pub mod read;
 mod request;
 mod rest;
 mod rights;
+mod server_time;
 pub mod watch;
 
 pub use certificates::{Bundles, CertificateStorage, CertificateStore, Data};

@@ -145,8 +145,11 @@ impl Port for ApiPort {
         self.events.emit(note, self.now());
     }
 
+    /// The time of this machine, or that of the API server if it is earlier: the API server has written since
+    /// when a volume is released, and a clock that is ahead must not make its deletion due.
     fn now(&self) -> Timestamp {
-        (self.clock)()
+        let own = (self.clock)();
+        self.client.server_time().now().map_or(own, |theirs| own.min(theirs))
     }
 }
 

@@ -180,6 +180,7 @@ async fn begin(client: &ApiClient, mut request: Request<Body>) -> Result<(Encodi
     counted.status = answer.as_ref().ok().map(http::Response::status);
     drop(counted);
     let (parts, body) = answer.map_err(no_answer)?.into_parts();
+    client.server_time().note(&parts.headers);
     let encoding = Encoding::of(&parts.headers);
     if parts.status.is_success() {
         client.succeeded();

@@ -1,5 +1,6 @@
-//! Jumps of the system clock. No decision depends on it, and the Lease is measured by a monotonic clock; a
-//! jump is reported because it makes times in events, in the Lease, in the log and in certificates wrong.
+//! Jumps of the system clock. Decisions take the API server's time where that is earlier, and the Lease is
+//! measured by a monotonic clock; a jump is reported because it makes times in events, in the Lease, in the
+//! log and in certificates wrong.
 
 use std::time::{Duration, Instant, SystemTime};
 

@@ -1,9 +1,10 @@
 //! Policies that ship, on a real API server.
 
-use bindery_cluster::{Cluster, Manager, is_bound_to, is_event, is_in_phase};
+use bindery_cluster::{Clock, Cluster, Manager, Replica, is_bound_to, is_event, is_in_phase};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
+use tempfile::TempDir;
 
 /// A policy document.
 pub(crate) fn policy(kind: &str, name: &str, spec: &serde_json::Value) -> String {
@@ -75,21 +76,30 @@ pub(crate) fn is_released_with(policy: &'static str) -> impl Fn(&PersistentVolum
     }
 }
 
+/// Writes a document of kind ReclaimPolicy. Returns the arguments of a replica that has it.
+fn with_reclaim_policy(folder: &TempDir, name: &str, spec: &serde_json::Value) -> [String; 2] {
+    std::fs::write(folder.path().join("policy.yaml"), policy("ReclaimPolicy", name, spec)).unwrap();
+    let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
+    [format!("--policy={}", folder.path().display()), format!("--policies={shipped}")]
+}
+
+/// A claim that is bound to a volume of a driver, whose reclaim policy is Delete.
+async fn create_bound(cluster: &Cluster, name: &str) {
+    let csi = json!({"driver": "disks.example.com", "volumeHandle": name});
+    let spec = json!({"hostPath": null, "csi": csi, "persistentVolumeReclaimPolicy": "Delete"});
+    cluster.create_volume_with(name, spec).await;
+    cluster.create_claim_with(name, json!({"volumeName": name})).await;
+    cluster.until_claim(name, is_bound_to(name)).await;
+}
+
 #[tokio::test]
 async fn a_claim_that_is_labelled_in_its_last_moment_leaves_its_volume() {
     let cluster = Cluster::start(Manager::WithoutBinder).await;
     let folder = tempfile::tempdir().unwrap();
-    let spec = json!({"module": "builtin:keep-labelled"});
-    std::fs::write(folder.path().join("keep.yaml"), policy("ReclaimPolicy", "keep", &spec)).unwrap();
-    let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
-    let arguments = ["--policy", folder.path().to_str().unwrap(), "--policies", &shipped];
-    let mut replica = cluster.replica_with("first", &arguments);
+    let arguments = with_reclaim_policy(&folder, "keep", &json!({"module": "builtin:keep-labelled"}));
+    let mut replica = cluster.replica_with("first", &arguments.each_ref().map(String::as_str));
     for name in ["kept", "left"] {
-        let csi = json!({"driver": "disks.example.com", "volumeHandle": name});
-        let spec = json!({"hostPath": null, "csi": csi, "persistentVolumeReclaimPolicy": "Delete"});
-        cluster.create_volume_with(name, spec).await;
-        cluster.create_claim_with(name, json!({"volumeName": name})).await;
-        cluster.until_claim(name, is_bound_to(name)).await;
+        create_bound(&cluster, name).await;
     }
     let label = Patch::Merge(json!({"metadata": {"labels": {"bindery.dev/keep": "true"}}}));
     cluster.claims.patch("kept", &PatchParams::default(), &label).await.unwrap();
@@ -107,4 +117,26 @@ async fn a_claim_that_is_labelled_in_its_last_moment_leaves_its_volume() {
     // An external provisioner would delete this one.
     cluster.until_volume("left", is_released_with("Delete")).await;
     replica.terminate().await;
+}
+
+#[tokio::test]
+async fn a_clock_that_is_a_year_ahead_makes_no_deletion_due() {
+    let cluster = Cluster::start(Manager::WithoutBinder).await;
+    let folder = tempfile::tempdir().unwrap();
+    let spec = json!({"module": "builtin:delete-after", "settings": {"days": 30}});
+    let arguments = with_reclaim_policy(&folder, "later", &spec);
+    let arguments = arguments.each_ref().map(String::as_str);
+    let mut replica = cluster.replica_with("first", &arguments);
+    create_bound(&cluster, "held").await;
+    cluster.delete_claim("held").await;
+    cluster.until_volume("held", is_released_with("Retain")).await;
+    replica.terminate().await;
+
+    let clock = Clock::new().unwrap();
+    clock.set(366 * 24 * 60 * 60).unwrap();
+    let mut ahead = Replica::start(&cluster.kubeconfig(), "second", &arguments, &clock.environment());
+    // It decides the volumes that are there first.
+    create_bound(&cluster, "next").await;
+    assert!(is_released_with("Retain")(&cluster.volumes.get("held").await.unwrap()));
+    ahead.terminate().await;
 }
