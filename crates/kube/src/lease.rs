@@ -12,6 +12,9 @@
 //! A connection may die silently, and with it others of the same pool. So one attempt takes only a part of
 //! the time that a holder has, and the next attempt uses new connections.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use bindery_controller::Intake;
@@ -148,9 +151,12 @@ impl Elector {
         let start = Instant::now();
         let mut attempts = Attempts { renewed: start, answered: start, not_before: start, is_known: true };
         loop {
+            let lapses = attempts.renewed + self.settings.deadline();
             tokio::select! {
                 biased;
                 () = holds.closed() => break,
+                // Attempts that were refused at once leave the next tick too late for this.
+                () = tokio::time::sleep_until(lapses), if *holds.borrow() => self.stand_down(&holds),
                 _ = ticks.tick() => self.attempt(&mut attempts, &holds).await,
             }
         }
@@ -197,11 +203,16 @@ impl Elector {
             Err(fault) => {
                 attempts.not_before = Instant::now() + fault.pause().unwrap_or_default();
                 self.failed(&fault, attempts.answered.elapsed() >= deadline);
-                let is_late = attempts.renewed.elapsed() >= deadline;
-                if is_late && holds.send_if_modified(|holds| std::mem::replace(holds, false)) {
-                    tracing::warn!(lease = self.named(), "the Lease was not renewed in time; standing down");
+                if attempts.renewed.elapsed() >= deadline {
+                    self.stand_down(holds);
                 }
             }
+        }
+    }
+
+    fn stand_down(&self, holds: &watch::Sender<bool>) {
+        if holds.send_if_modified(|holds| std::mem::replace(holds, false)) {
+            tracing::warn!(lease = self.named(), "the Lease was not renewed in time; standing down");
         }
     }
 
