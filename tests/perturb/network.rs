@@ -59,6 +59,8 @@ impl Network {
         let point = Point { replica: self.replica, what, is_write, frame: None };
         let (number, effect) = self.timeline.add(point);
         match effect {
+            // A creation is answered so only if the object exists; a creation that is repeated is.
+            Some(Effect::Refuse(Refusal::AlreadyExists)) if head.method == Method::POST => {}
             Some(Effect::Refuse(refusal)) => return Ok(refused(refusal)),
             Some(Effect::Swallow) => return std::future::pending().await,
             _ => {}
