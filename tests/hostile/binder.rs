@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use bindery_controller::{Binder, Configuration, Key, Parts, Settings, SyncError, WriteError};
-use bindery_core::Engine;
+use bindery_controller::{Binder, Configuration, Parts, Settings, SyncError, WriteError};
+use bindery_core::{Engine, Key};
 use bindery_host::{Host, Limits, Options};
 use bindery_kit::InMemoryApi;
 use bindery_store::{Delivery, Kind, Object, Store};

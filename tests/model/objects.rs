@@ -6,8 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bindery_controller::Key;
-use bindery_core::{Claim, ClaimKey, Text, Version, Volume};
+use bindery_core::{Claim, ClaimKey, Key, Text, Version, Volume};
 use bindery_kit::VOLUME_PROTECTION;
 use bindery_store::{Delivery, Kind, Object, ObjectKey};
 use rustc_hash::FxHashMap;

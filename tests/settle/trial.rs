@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bindery_controller::{Binder, Configuration, Key, Migrations, Parts, Plugin, Settings};
-use bindery_core::{Claim, Cluster, Decision, Engine, EngineFault, Request, Stop, Uid, Volume};
+use bindery_controller::{Binder, Configuration, Migrations, Parts, Plugin, Settings};
+use bindery_core::{Claim, Cluster, Decision, Engine, EngineFault, Key, Request, Stop, Uid, Volume};
 use bindery_engine::DefaultEngine;
 use bindery_kit::Choices;
 use bindery_store::{Delivery, Kind, Object, Store};

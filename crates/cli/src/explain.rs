@@ -16,8 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use bindery_controller::Key;
-use bindery_core::{ClaimKey, Engine};
+use bindery_core::{ClaimKey, Engine, Key};
 use bindery_host::Limits;
 use bindery_kube::ApiClient;
 use bindery_kube::read::ReadError;

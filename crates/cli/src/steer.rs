@@ -7,8 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
-use bindery_controller::Key;
-use bindery_core::{Claim, ClaimKey, Lookup, Source, Text};
+use bindery_core::{Claim, ClaimKey, Key, Lookup, Source, Text};
 use serde::Serialize;
 use serde_json::Value;
 

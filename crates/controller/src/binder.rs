@@ -17,7 +17,7 @@ mod touches;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_core::{Decision, DecisionLimits, Engine, Outcome, Request, Subject};
+use bindery_core::{Decision, DecisionLimits, Engine, Key, Outcome, Request, Subject};
 use bindery_store::Store;
 use parking_lot::RwLock;
 use tokio::sync::Semaphore;
@@ -40,7 +40,7 @@ use crate::operations::OperationMap;
 use crate::queue::{KeyLock, Queue, Timer};
 use crate::shadow::Shadows;
 use crate::upstream::UpstreamMetrics;
-use crate::{Configuration, Journal, Key, Metrics, Port, SyncError, WriteHealth};
+use crate::{Configuration, Journal, Metrics, Port, SyncError, WriteHealth};
 
 /// What a binder is made of.
 pub struct Parts<P: Port> {

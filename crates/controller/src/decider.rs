@@ -10,11 +10,11 @@ mod views;
 
 use std::sync::Arc;
 
-use bindery_core::guard::{self, Case, ObjectName, Objection};
+use bindery_core::guard::{self, Case, Objection};
 use bindery_core::steer::SteerWrite;
 use bindery_core::{
-    Answer, Cluster, Decision, DecisionLimits, Engine, EngineFault, Exchange, Lookup, Narrowed, Question,
-    Recorder, Request, Source, Stop, Subject, Text, Timestamp,
+    Answer, Cluster, Decision, DecisionLimits, Engine, EngineFault, Exchange, Key, Lookup, Narrowed,
+    Question, Recorder, Request, Source, Stop, Subject, Text, Timestamp,
 };
 use bindery_policy::{Basis, Filtered, Reclaims, Rejections, Rests, Rounds, Unscored};
 use bindery_store::{Kind, LiveReads, Revision, Store};
@@ -231,39 +231,41 @@ impl<P: Port> Decider<P> {
         GuardView { objects: &*self.store, policies, proofs, offer_again, now }
     }
 
-    /// Has the guard check a decision, with the live reads and the verdicts of policies that it wants.
+    /// Has the guard check a decision, with the live reads and the verdicts of policies that it wants. They
+    /// are added to `proofs`.
     pub(crate) async fn check_with_reads(
         &self,
         request: &Request,
         exchanges: &[Exchange],
         decision: &Decision,
+        proofs: &mut Proofs,
     ) -> Result<(), Unsound> {
         let policies = self.policies.get();
         let check = |proofs: &Proofs| self.check(&policies, request, exchanges, decision, proofs);
-        self.with_reads(&policies, Proofs::default(), check).await
+        self.with_reads(&policies, proofs, check).await
     }
 
     /// Has the guard check a write of mode steer, as [`Decider::check_with_reads`] does a decision.
     pub(crate) async fn check_steering(&self, write: &SteerWrite) -> Result<(), Unsound> {
-        let proofs = Proofs { reads_reservations: true, ..Proofs::default() };
+        let mut proofs = Proofs { reads_reservations: true, ..Proofs::default() };
         let (now, policies) = (self.port.now(), self.policies.get());
         let check = |proofs: &Proofs| guard::check_steering(write, &self.view(now, &policies, proofs));
-        self.with_reads(&policies, proofs, check).await
+        self.with_reads(&policies, &mut proofs, check).await
     }
 
     async fn with_reads(
         &self,
         policies: &Policies,
-        mut proofs: Proofs,
+        proofs: &mut Proofs,
         check: impl Fn(&Proofs) -> Result<(), Objection>,
     ) -> Result<(), Unsound> {
         let mut reads = 0;
         while reads <= PROOFS_MAX {
-            match check(&proofs) {
+            match check(proofs) {
                 Ok(()) => return Ok(()),
                 Err(Objection::Prove(object)) => {
                     reads += 1;
-                    self.prove(object, &mut proofs).await.map_err(Unsound::Final)?;
+                    self.prove(object, proofs).await.map_err(Unsound::Final)?;
                 }
                 Err(Objection::Judge) => {
                     let judged = policies.judge(proofs.rounds.take()).await;
@@ -296,16 +298,16 @@ impl<P: Port> Decider<P> {
 
     /// Reads an object for the guard; no volume while a new list of volumes is awaited, which proves as much
     /// in one request for all.
-    async fn prove(&self, object: ObjectName, proofs: &mut Proofs) -> Result<(), SyncError> {
+    async fn prove(&self, object: Key, proofs: &mut Proofs) -> Result<(), SyncError> {
         match object {
-            ObjectName::Claim(key) => {
+            Key::Claim(key) => {
                 let proof = self.read_for_guard(|| self.port.read_claim(&key, Purpose::Guard)).await;
                 proofs.claims.insert(key, proof);
             }
-            ObjectName::Volume(_) if self.freshness().is_list_wanted(Kind::Volume) => {
+            Key::Volume(_) if self.freshness().is_list_wanted(Kind::Volume) => {
                 return Err(SyncError::AwaitsList);
             }
-            ObjectName::Volume(name) if proofs.reads_reservations => {
+            Key::Volume(name) if proofs.reads_reservations => {
                 let proof = match self.read_for_guard(|| self.port.read_reservation(&name)).await {
                     Lookup::Found((volume, is_own)) => {
                         proofs.reserved.extend(is_own.then(|| name.clone()));
@@ -317,7 +319,7 @@ impl<P: Port> Decider<P> {
                 };
                 proofs.volumes.insert(name, proof);
             }
-            ObjectName::Volume(name) => {
+            Key::Volume(name) => {
                 let proof = self.read_for_guard(|| self.port.read_volume(&name, Purpose::Guard)).await;
                 proofs.volumes.insert(name, proof);
             }

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use bindery_core::steer::SteerWrite;
 use bindery_core::{
-    Action, ClaimPhase, Decision, Follows, Lookup, Operation, PluginMatch, PluginOperation, Request, Subject,
-    Text,
+    Action, ClaimPhase, Decision, Follows, Key, Lookup, Operation, PluginMatch, PluginOperation, Request,
+    Subject, Text,
 };
 use bindery_policy::Rejections;
 use bindery_store::Store;
@@ -26,8 +26,8 @@ use crate::intake::Intake;
 use crate::operations::{NotStarted, OperationMap};
 use crate::write::{Target, edited_finalizers, targets_mut};
 use crate::{
-    Configuration, Journal, Key, Metrics, Note, PendingOperation, Port, SyncError, Write, WriteError,
-    WriteHealth, WriteRecord, Written,
+    Configuration, Journal, Metrics, Note, PendingOperation, Port, SyncError, Write, WriteError, WriteHealth,
+    WriteRecord, Written,
 };
 
 /// Delay until an object is decided again after a failed write that its decision tolerates: the period of

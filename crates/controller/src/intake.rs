@@ -6,7 +6,7 @@ mod turns;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
-use bindery_core::{ClaimKey, Declared, Lookup, Source, Uid, Version, VolumePhase};
+use bindery_core::{ClaimKey, Declared, Key, Lookup, Source, Uid, Version, VolumePhase};
 use bindery_store::{Change, Delivery, Kind, Object, ObjectChange, Store};
 use parking_lot::RwLock;
 use tokio::sync::watch;
@@ -17,7 +17,7 @@ use crate::foreign_writers::ForeignWriters;
 use crate::freshness::{Freshness, Regression, Sent};
 use crate::operations::OperationMap;
 use crate::queue::{Lane, Queue};
-use crate::{Key, Metrics, Mode};
+use crate::{Metrics, Mode};
 
 /// Takes the deliveries of watches. Cheap to clone; every clone feeds the same binder.
 #[derive(Clone)]

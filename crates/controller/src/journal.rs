@@ -1,15 +1,15 @@
 //! Records decisions, writes and swaps.
 
-use bindery_core::{Evidence, Version};
+use bindery_core::{Evidence, Key, Uid, Version};
 use bindery_policy::{Difference, PolicyEvidence};
 use bindery_store::Kind;
 
-use crate::{Key, Shadow};
+use crate::Shadow;
 
 /// A sink of decisions and what follows from them. Called on the decision's own task, so it must not block.
 pub trait Journal: Send + Sync {
     /// A decision was made, and the guard has checked it.
-    fn decided(&self, key: &Key, decided: DecidedRecord);
+    fn decided(&self, decided: DecidedRecord);
 
     /// A write was answered, or was given up.
     fn wrote(&self, _wrote: WriteRecord<'_>) {}
@@ -31,8 +31,18 @@ pub struct DecidedRecord {
     pub policies: Option<PolicyEvidence>,
     /// Units of fuel that the engine used; `None` where none are counted.
     pub fuel: Option<u64>,
+    /// The live reads that the guard wanted.
+    pub reads: Vec<GuardRead>,
     /// What the guard said.
     pub outcome: DecisionOutcome,
+}
+
+/// A live read for the guard.
+pub struct GuardRead {
+    /// The object.
+    pub key: Key,
+    /// Its UID and version; `None` if it does not exist. The error says why it could not be read.
+    pub found: Result<Option<(Uid, Version)>, String>,
 }
 
 /// Whether a decision was carried out.

@@ -31,7 +31,6 @@ mod foreign_writers;
 mod freshness;
 mod intake;
 mod journal;
-mod key;
 mod labels;
 mod metrics;
 mod note;
@@ -55,8 +54,9 @@ pub use error::{OperationError, ReviewError, SyncError};
 pub use foreign_writers::{ForeignWrite, ForeignWriters};
 pub use freshness::{Freshness, Regression, Regressions, Sent};
 pub use intake::Intake;
-pub use journal::{DecidedRecord, DecisionOutcome, DifferenceRecord, Journal, SwapRecord, WriteRecord};
-pub use key::Key;
+pub use journal::{
+    DecidedRecord, DecisionOutcome, DifferenceRecord, GuardRead, Journal, SwapRecord, WriteRecord,
+};
 pub use metrics::Metrics;
 pub use note::{Note, REASON_UNWRITABLE};
 pub use observe::{Compared, Observation, Steerable};

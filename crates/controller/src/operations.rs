@@ -7,11 +7,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_core::{OperationKind, OperationState, Uid};
+use bindery_core::{Key, OperationKind, OperationState, Uid};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::Key;
 use crate::queue::{Queue, Timer};
 use crate::upstream::UpstreamMetrics;
 

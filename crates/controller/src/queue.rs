@@ -6,6 +6,7 @@ mod key_lock;
 #[cfg(test)]
 mod tests;
 
+use bindery_core::Key;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -17,7 +18,6 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 pub(crate) use self::key_lock::KeyLock;
-use crate::Key;
 
 /// Delay after the first failure of a key (client-go's `ItemExponentialFailureRateLimiter`).
 const RETRY_BACKOFF: Duration = Duration::from_millis(5);

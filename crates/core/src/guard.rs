@@ -53,13 +53,13 @@ use std::sync::Arc;
 
 pub use self::steer::{SteerView, check as check_steering};
 pub use denial::confirms;
-pub use objection::{Breach, Guarantee, ObjectName, Objection, Refusal};
+pub use objection::{Breach, Guarantee, Objection, Refusal};
 pub use size::{DECISION_BYTES_MAX, FINDINGS_MAX, REGARDLESS_MAX, STEPS_MAX, TALLIES_MAX, TEXT_BYTES_MAX};
 
 use self::effects::Effects;
 use self::step::StepCheck;
 use crate::{
-    Action, Claim, ClaimKey, Class, Decision, Exchange, Fate, Follows, Lookup, MatchVerdict, Regarding,
+    Action, Claim, ClaimKey, Class, Decision, Exchange, Fate, Follows, Key, Lookup, MatchVerdict, Regarding,
     Request, Step, Subject, Volume,
 };
 
@@ -126,7 +126,7 @@ pub struct Reclaim {
 ///
 /// The decision is not carried out: see [`Objection`].
 pub fn check(case: &Case<'_>) -> Result<(), Objection> {
-    size::check(case.decision, || subject(case.request))?;
+    size::check(case.decision, || case.request.subject.key())?;
     let whole = StepCheck { case, effects: &Effects::default(), step: None };
     whole.outcome()?;
     if case.decision.steps.is_empty() {
@@ -145,20 +145,6 @@ pub fn check(case: &Case<'_>) -> Result<(), Objection> {
     branches.unread.map_or(Ok(()), |object| Err(Objection::Prove(object)))
 }
 
-/// The object that a request is about.
-fn subject(request: &Request) -> ObjectName {
-    match &request.subject {
-        Subject::SyncClaim(claim) | Subject::ReviewClaim { new: claim, .. } => {
-            ObjectName::Claim(claim.key.clone())
-        }
-        Subject::SyncVolume(volume) | Subject::ReviewVolume { new: volume, .. } => {
-            ObjectName::Volume(volume.name.clone())
-        }
-        Subject::SyncClaimOperation(progress) => ObjectName::Claim(progress.object.key.clone()),
-        Subject::SyncVolumeOperation(progress) => ObjectName::Volume(progress.object.name.clone()),
-    }
-}
-
 /// Whether a step acts on an object even if steps before it failed.
 fn acts_regardless(step: &Step) -> bool {
     step.follows == Follows::Regardless && !matches!(step.action, Action::Emit(_) | Action::EnqueueClaim(_))
@@ -173,7 +159,7 @@ struct Branches<'a> {
     /// States after a failed write, in which only steps that follow regardless are carried out.
     failed: Vec<Effects>,
     /// First object that has to be read live.
-    unread: Option<ObjectName>,
+    unread: Option<Key>,
 }
 
 impl Branches<'_> {
@@ -202,8 +188,8 @@ impl Branches<'_> {
         }
         let check = StepCheck { case: self.case, effects: &Effects::default(), step: Some(index) };
         let (object, version) = match regarding {
-            Regarding::Claim(claim) => (ObjectName::Claim(claim.key.clone()), &claim.version),
-            Regarding::Volume(volume) => (ObjectName::Volume(volume.name.clone()), &volume.version),
+            Regarding::Claim(claim) => (Key::Claim(claim.key.clone()), &claim.version),
+            Regarding::Volume(volume) => (Key::Volume(volume.name.clone()), &volume.version),
         };
         Err(check.not_read(object, &regarding.uid().0, &version.0))
     }

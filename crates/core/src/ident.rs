@@ -32,6 +32,15 @@ pub struct ClaimKey {
     pub name: Text,
 }
 
+/// Names a claim or a volume: the unit of deciding.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Key {
+    /// A claim.
+    Claim(ClaimKey),
+    /// A volume, by name.
+    Volume(Text),
+}
+
 /// The claim that an action writes: the object, its UID and the version that was read.
 ///
 /// The engine always names the version that it read. Where an earlier action of the same decision wrote the
@@ -79,6 +88,15 @@ impl From<&str> for Version {
 impl fmt::Display for ClaimKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Claim(key) => write!(f, "persistentvolumeclaim {key}"),
+            Self::Volume(name) => write!(f, "persistentvolume {name}"),
+        }
     }
 }
 

@@ -59,7 +59,7 @@ pub use event::{Event, EventKind, EventType, Mismatch, Regarding};
 pub use evidence::{Evidence, Exchange, Recorder, Replayer};
 pub use facts::{ClaimFact, ColumnRequirement, Declared, Facts, Narrowed, VolumeFact};
 pub use finding::{Finding, Rule};
-pub use ident::{ClaimKey, ClaimTarget, Handle, Text, Timestamp, Uid, Version, VolumeTarget};
+pub use ident::{ClaimKey, ClaimTarget, Handle, Key, Text, Timestamp, Uid, Version, VolumeTarget};
 pub use operation::{Operation, OperationKind, OperationState, Point, Progress, Returned};
 pub use quantity::{Notation, NotationError, Quantity, QuantityError, QuantityFormat};
 pub use reason::{NEAREST_MAX, Reason, Tally};

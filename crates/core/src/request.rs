@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Claim, Progress, Text, Timestamp, Volume};
+use crate::{Claim, Key, Progress, Text, Timestamp, Volume};
 
 /// A request for a decision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +16,18 @@ pub struct Request {
 }
 
 impl Subject {
+    /// The object that is decided.
+    pub fn key(&self) -> Key {
+        match self {
+            Self::SyncClaim(claim) | Self::ReviewClaim { new: claim, .. } => Key::Claim(claim.key.clone()),
+            Self::SyncVolume(volume) | Self::ReviewVolume { new: volume, .. } => {
+                Key::Volume(volume.name.clone())
+            }
+            Self::SyncClaimOperation(progress) => Key::Claim(progress.object.key.clone()),
+            Self::SyncVolumeOperation(progress) => Key::Volume(progress.object.name.clone()),
+        }
+    }
+
     /// The namespace of the claim that is decided, or of the claim that a volume names; `None` for reviews,
     /// and for volumes without a claim.
     pub fn synced_namespace(&self) -> Option<Text> {

@@ -14,27 +14,17 @@ const RECORD_HEAD: usize = 1 + 4;
 /// The numbers of the kinds of records. A kind never changes: a record with other fields is a new kind.
 mod kind {
     pub(super) const END: u8 = 0;
-    /// A decision without the calls of its policies, as format 2 had it first.
-    pub(super) const DECISION_WITHOUT_CALLS: u8 = 1;
     pub(super) const WRITE: u8 = 2;
     pub(super) const SWAP: u8 = 3;
     pub(super) const GAP: u8 = 4;
     pub(super) const DIFFERENCE: u8 = 5;
-    pub(super) const DECISION: u8 = 6;
+    // No release has written kinds 1 and 6: decisions with fewer fields.
+    pub(super) const DECISION: u8 = 7;
 }
 
-/// A record without the calls of its policies.
-type RecordWithoutCalls =
-    (Evidence, Verdict, Option<String>, Option<PoliciesWithoutCalls>, Option<u64>, Redacted);
-/// What policies have said, without their calls.
-type PoliciesWithoutCalls =
+/// What policies have said, as format 1 has it.
+type PoliciesOfFormat1 =
     (String, Vec<MatcherEvidence>, usize, Option<Unscored>, Vec<ReclaimerEvidence>, Vec<Skipped>);
-
-fn with_no_calls(without: PoliciesWithoutCalls) -> PolicyEvidence {
-    let (chain, matchers, volumes_left_out, unscored, reclaimers, skipped) = without;
-    let calls = Vec::new();
-    PolicyEvidence { chain, matchers, volumes_left_out, unscored, reclaimers, skipped, calls }
-}
 
 /// One entry of a journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -83,6 +73,8 @@ pub struct Record {
     /// Units of fuel that the engine used, comparable under one fuel schedule; `None` for a native engine and
     /// in format 1.
     pub fuel: Option<u64>,
+    /// The live reads that the guard wanted; none in format 1.
+    pub reads: Vec<GuardRead>,
     /// What has digests in place of values.
     pub redacted: Redacted,
 }
@@ -95,6 +87,18 @@ pub struct Redacted {
     pub engine: bool,
     /// What policies were shown; then they cannot be asked again.
     pub policies: bool,
+}
+
+/// A live read for the guard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GuardRead {
+    /// Name of a volume, or `namespace/name` of a claim.
+    pub object: String,
+    /// Whether the object is a claim.
+    pub claim: bool,
+    /// UID and version of the object; `None` if it did not exist. The error says why it could not be read.
+    pub found: Result<Option<(String, String)>, String>,
 }
 
 /// What the guard said about a decision. Only one that has passed was carried out.
@@ -224,17 +228,16 @@ impl Record {
     /// Decodes a record of format 1, whose policies follow its other fields, where there are any.
     pub(crate) fn from_format_1(bytes: &[u8]) -> postcard::Result<Self> {
         let ((evidence, refused), rest): ((Evidence, Option<String>), _) = postcard::take_from_bytes(bytes)?;
-        let policies = if rest.is_empty() { None } else { Some(with_no_calls(postcard::from_bytes(rest)?)) };
+        let policies = if rest.is_empty() { None } else { Some(postcard::from_bytes(rest)?) };
+        let policies = policies.map(|of_format_1: PoliciesOfFormat1| {
+            let (chain, matchers, volumes_left_out, unscored, reclaimers, skipped) = of_format_1;
+            let calls = Vec::new();
+            PolicyEvidence { chain, matchers, volumes_left_out, unscored, reclaimers, skipped, calls }
+        });
         let guard = refused.map_or(Verdict::Passed, Verdict::Refused);
         let chain = policies.as_ref().map(|policies| policies.chain.clone());
-        Ok(Self { evidence, guard, chain, policies, fuel: None, redacted: Redacted::default() })
-    }
-
-    fn without_calls(bytes: &[u8]) -> postcard::Result<Self> {
-        let (evidence, guard, chain, policies, fuel, redacted): RecordWithoutCalls =
-            postcard::from_bytes(bytes)?;
-        let policies = policies.map(with_no_calls);
-        Ok(Self { evidence, guard, chain, policies, fuel, redacted })
+        let (reads, redacted) = Default::default();
+        Ok(Self { evidence, guard, chain, policies, fuel: None, reads, redacted })
     }
 }
 
@@ -279,7 +282,6 @@ impl Entry {
         let what = match head[0] {
             kind::END => What::End,
             kind::DECISION => What::Decision(postcard::from_bytes(body)?),
-            kind::DECISION_WITHOUT_CALLS => What::Decision(Box::new(Record::without_calls(body)?)),
             kind::WRITE => What::Write(postcard::from_bytes(body)?),
             kind::SWAP => What::Swap(postcard::from_bytes(body)?),
             kind::GAP => What::Gap(postcard::from_bytes(body)?),

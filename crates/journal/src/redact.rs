@@ -13,7 +13,7 @@ use hmac::{Hmac, Mac as _};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
-use crate::{Record, Redacted, Verdict, What, Wrote};
+use crate::{GuardRead, Record, Redacted, Verdict, What, Wrote};
 
 /// How a digest begins. With what follows it is a valid name of a namespace and value of a label.
 const PREFIX: &str = "redacted-";
@@ -71,7 +71,7 @@ impl Redactor {
         let mut pass = Pass { redactor: self, words, is_of_engine: false, open };
         match what {
             What::Decision(record) => {
-                let Record { evidence, guard, policies, redacted, chain: _, fuel: _ } = &mut **record;
+                let Record { evidence, guard, policies, reads, redacted, chain: _, fuel: _ } = &mut **record;
                 let (open, others) = policies.as_ref().map_or_else(Default::default, |it| self.open_of(it));
                 pass.open = open;
                 pass.evidence(evidence);
@@ -85,6 +85,7 @@ impl Redactor {
                         *why = pass.without_words(why);
                     }
                 }
+                pass.reads(reads);
                 *redacted = Redacted { engine: pass.is_of_engine, policies: false };
                 if let Some(policies) = policies {
                     redacted.policies = pass.policies(policies);
@@ -155,6 +156,17 @@ impl Pass<'_> {
         if self.redactor.redaction.namespaces {
             self.word(name);
             self.is_of_engine = true;
+        }
+    }
+
+    fn reads(&mut self, reads: &mut [GuardRead]) {
+        for GuardRead { object, claim, found } in reads {
+            if *claim {
+                self.claim_name(object);
+            }
+            if let Err(why) = found {
+                *why = self.redactor.digest(why).to_string();
+            }
         }
     }
 

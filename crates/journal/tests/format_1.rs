@@ -9,7 +9,7 @@ use bindery_core::{Cluster, Decision, Engine, EngineFault, Lookup, Request};
 use bindery_journal::{Place, ReadError, Reader, Record, Replayed, Verdict, What, replay};
 use sha2::{Digest, Sha256};
 
-use self::support::{record, with_policies, without_calls};
+use self::support::{record, with_policies};
 
 /// Asks for one class and decides nothing.
 struct Asking(&'static str);
@@ -41,8 +41,10 @@ fn journal_of(records: &[Record]) -> Vec<u8> {
             Verdict::Refused(why) | Verdict::Unproven(why) | Verdict::Stale(why) => Some(why),
         };
         let mut payload = postcard::to_stdvec(&(&record.evidence, refused)).unwrap();
-        if let Some(policies) = &record.policies {
-            payload = postcard::to_extend(&without_calls(policies), payload).unwrap();
+        if let Some(it) = &record.policies {
+            let policies =
+                (&it.chain, &it.matchers, it.volumes_left_out, &it.unscored, &it.reclaimers, &it.skipped);
+            payload = postcard::to_extend(&policies, payload).unwrap();
         }
         chain = Sha256::new().chain_update(&chain).chain_update(&payload).finalize().to_vec();
         bytes.extend(u32::try_from(payload.len()).unwrap().to_le_bytes());

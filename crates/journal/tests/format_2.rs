@@ -9,13 +9,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bindery_journal::{
-    Differed, Ending, Entry, Files, FilesError, FolderWriter, Gap, Place, ReadError, Reader, Record,
-    Rotation, Sink as _, Swap, Told, What, Wrote,
+    Differed, Ending, Entry, Files, FilesError, FolderWriter, Gap, Place, ReadError, Reader, Rotation,
+    Sink as _, Swap, Told, What, Wrote,
 };
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
-use self::support::{entry, folder_writer, rotation, without_calls};
+use self::support::{entry, folder_writer, rotation};
 
 /// A size that no file of these tests reaches.
 const LARGE: u64 = 1 << 30;
@@ -126,20 +126,6 @@ fn entries_of_every_kind_are_read_as_written() {
     writer.end().unwrap();
     let (entries, errors, ending) = read(folder.path());
     assert_eq!((entries, errors.len(), ending), (written, 0, Ending::Ended));
-}
-
-/// Kind 1 is what was written first.
-#[test]
-fn a_decision_from_before_the_fuel_of_policies_is_read_without() {
-    let decision = entry("a");
-    let What::Decision(record) = &decision.what else { unreachable!("it is a decision") };
-    let Record { evidence, guard, chain, policies, fuel, redacted } = &**record;
-    let policies = policies.as_ref().map(without_calls);
-    let content = postcard::to_stdvec(&(decision.at_ms, evidence, guard, chain, policies, fuel, redacted));
-    let content = content.unwrap();
-    let length = u32::try_from(content.len()).unwrap().to_le_bytes();
-    let bytes = [&[1][..], &length, &content].concat();
-    assert_eq!(Entry::decode(&bytes).unwrap(), (decision, &[][..]));
 }
 
 #[test]

@@ -14,7 +14,8 @@ use bindery_core::{
     Requirement, Returned, Selector, SelectorOperator, Source, Subject, Uid, VolumeFact,
 };
 use bindery_journal::{
-    Entry, Files, Record, Redacted, Redaction, Redactor, Replayed, Sink as _, Verdict, What, Wrote, replay,
+    Entry, Files, GuardRead, Record, Redacted, Redaction, Redactor, Replayed, Sink as _, Verdict, What,
+    Wrote, replay,
 };
 use bindery_policy::{
     AskedPolicy, Candidates, ClaimView, Judged, MatcherEvidence, Narrowing, PolicyCall, PolicyFunction,
@@ -198,6 +199,9 @@ fn of_words(subject: Subject) -> Record {
     record.evidence.exchanges = exchanges();
     record.evidence.decision = decision();
     record.guard = Verdict::Refused(format!("claim {NAMESPACE}/data: {FOREIGN}"));
+    let found = [Ok(None), Err(format!("{NAMESPACE}: {FOREIGN}"))];
+    let read = |found| GuardRead { object: key().to_string(), claim: true, found };
+    record.reads = found.map(read).into();
     let policies = record.policies.as_mut().unwrap();
     policies.skipped[0].why = FOREIGN.to_owned();
     policies.matchers.push(matcher());

@@ -11,7 +11,7 @@ use anyhow::{Result, bail, ensure};
 use bindery_core::{Claim, ClaimKey, DecisionLimits, Engine as _, Evidence, Recorder, Request, Subject, Uid};
 use bindery_engine::DefaultEngine;
 use bindery_journal::{
-    Appender, ChainDigest, FolderWriter, Header, JournalWriter, Record, Redacted, Rotation, Verdict, What,
+    Appender, ChainDigest, FolderWriter, Header, JournalWriter, Record, Rotation, Verdict, What,
 };
 use bindery_kit::NoEnvironment;
 use bindery_store::LiveReads;
@@ -141,8 +141,8 @@ fn record(scenario: &Scenario, request: &Request) -> Result<Record> {
     let exchanges = recorder.into_exchanges();
     let engine = DefaultEngine.digest().to_owned();
     let evidence = Evidence { engine, request: request.clone(), exchanges, decision };
-    let redacted = Redacted::default();
-    Ok(Record { evidence, guard: Verdict::Passed, chain: None, policies: None, fuel: None, redacted })
+    let (reads, redacted) = Default::default();
+    Ok(Record { evidence, guard: Verdict::Passed, chain: None, policies: None, fuel: None, reads, redacted })
 }
 
 /// Seconds of a replay that decides each record the same.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use bindery_controller::{Binder, Configuration, Key, Parts, Plugin, Settings, Synced};
-use bindery_core::{ClaimKey, Declared, Engine, Timestamp};
+use bindery_controller::{Binder, Configuration, Parts, Plugin, Settings, Synced};
+use bindery_core::{ClaimKey, Declared, Engine, Key, Timestamp};
 use bindery_kube::{ApiPort, Events, Template, decode};
 use bindery_policy::Chain;
 use bindery_store::{Delivery, Kind, Object, Store};

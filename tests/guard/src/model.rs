@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bindery_core::guard::{ObjectName, Reclaim, View};
+use bindery_core::guard::{Reclaim, View};
 use bindery_core::{
-    AccessModes, Answer, BindingMode, Claim, ClaimKey, Class, Cluster, Fate, Handle, Lookup, MatchVerdict,
-    Migration, OperationState, Page, Plugin, PluginMatch, Pod, Query, Question, ReclaimPolicy,
+    AccessModes, Answer, BindingMode, Claim, ClaimKey, Class, Cluster, Fate, Handle, Key, Lookup,
+    MatchVerdict, Migration, OperationState, Page, Plugin, PluginMatch, Pod, Query, Question, ReclaimPolicy,
     ReclaimVerdict, Slot, Source, Stop, Text, Volume, VolumePhase,
 };
 
@@ -57,21 +57,21 @@ impl Model {
     }
 
     /// Whether the object was read live for the guard.
-    pub(crate) fn has_proof(&self, object: &ObjectName) -> bool {
+    pub(crate) fn has_proof(&self, object: &Key) -> bool {
         match object {
-            ObjectName::Claim(key) => self.claim_proofs.contains_key(key),
-            ObjectName::Volume(name) => self.volume_proofs.contains_key(name),
+            Key::Claim(key) => self.claim_proofs.contains_key(key),
+            Key::Volume(name) => self.volume_proofs.contains_key(name),
         }
     }
 
     /// Carries out the live read that the guard asks for.
-    pub(crate) fn prove(&mut self, object: ObjectName) {
+    pub(crate) fn prove(&mut self, object: Key) {
         match object {
-            ObjectName::Claim(key) => {
+            Key::Claim(key) => {
                 let proof = self.claim_in(Source::Live, &key);
                 self.claim_proofs.insert(key, proof);
             }
-            ObjectName::Volume(name) => {
+            Key::Volume(name) => {
                 let proof = self.volume_in(Source::Live, &name);
                 self.volume_proofs.insert(name, proof);
             }

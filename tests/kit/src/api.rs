@@ -7,9 +7,7 @@ mod waiting;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bindery_controller::{
-    DecidedRecord, Intake, Journal, Key, Note, Port, Purpose, Write, WriteError, Written,
-};
+use bindery_controller::{DecidedRecord, Intake, Journal, Note, Port, Purpose, Write, WriteError, Written};
 use bindery_core::steer::SteerWrite;
 use bindery_core::{Action, Claim, ClaimKey, Lookup, Regarding, Subject, Text, Timestamp, Volume};
 use bindery_store::{Delivery, Kind, Object};
@@ -352,7 +350,7 @@ impl<X: Send + 'static> Port for InMemoryApi<X> {
 }
 
 impl<X: Send + 'static> Journal for InMemoryApi<X> {
-    fn decided(&self, _: &Key, decided: DecidedRecord) {
+    fn decided(&self, decided: DecidedRecord) {
         self.note(match decided.evidence.request.subject {
             Subject::SyncClaim(_) => "claim decided",
             Subject::SyncVolume(_) => "volume decided",

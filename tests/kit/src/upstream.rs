@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use bindery_controller::{Binder, Key, Note, Port, Purpose, Write, WriteError, Written};
+use bindery_controller::{Binder, Note, Port, Purpose, Write, WriteError, Written};
 use bindery_core::steer::steering_key;
 use bindery_core::{
-    Claim, ClaimKey, Lookup, Requirement, Selector, SelectorOperator, Text, Timestamp, Volume,
+    Claim, ClaimKey, Key, Lookup, Requirement, Selector, SelectorOperator, Text, Timestamp, Volume,
 };
 use bindery_store::{Delivery, Object, ObjectKey, Observed};
 

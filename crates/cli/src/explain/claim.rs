@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
-use bindery_controller::Key;
-use bindery_core::{Claim, ClaimKey};
+use bindery_core::{Claim, ClaimKey, Key};
 use serde::Serialize;
 
 use super::{Decider, advice, lines, text};

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Result, anyhow};
-use bindery_controller::Key;
-use bindery_core::{ClaimKey, Declared};
+use bindery_core::{ClaimKey, Declared, Key};
 use bindery_kube::ApiClient;
 use bindery_kube::read::{self, ReadError};
 use serde_json::Value;

@@ -6,14 +6,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use bindery_controller::Key;
-use bindery_core::{Answer, Evidence, Exchange, Handle, Quantity, Question, Slot, Text};
+use bindery_core::{Answer, Evidence, Exchange, Handle, Key, Quantity, Question, Slot, Text};
 use bindery_journal::{Entry, Files, Header, Record, What};
 use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::journal::show::{Deciders, shown};
-use crate::journal::subject::{decided, is_about, time};
+use crate::journal::subject::{is_about, time};
 use crate::output::{Format, table};
 
 /// What a journal has of an object up to a time.
@@ -87,7 +86,7 @@ impl Recorded {
         let at_ms = entry.at_ms;
         match entry.what {
             What::Gap(gap) => self.missing += gap.lost,
-            What::Decision(decision) if decided(&decision.evidence) == *key => {
+            What::Decision(decision) if decision.evidence.request.subject.key() == *key => {
                 // A folder has the journal of one replica after that of another.
                 if self.decisions.last().is_some_and(|last| last.at_ms > at_ms) {
                     return;

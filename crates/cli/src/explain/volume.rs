@@ -1,8 +1,7 @@
 //! The explanation of a volume.
 
 use anyhow::{Result, bail};
-use bindery_controller::Key;
-use bindery_core::{Lookup, Source, Text, Volume, VolumePhase};
+use bindery_core::{Key, Lookup, Source, Text, Volume, VolumePhase};
 use serde::Serialize;
 
 use super::{Decider, advice, lines, text};

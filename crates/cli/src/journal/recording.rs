@@ -1,5 +1,6 @@
 //! The journal that `bindery serve` and `bindery playground` write.
 
+use bindery_core::Key;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,12 +8,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use bindery_controller::{
-    DecidedRecord, DecisionOutcome, DifferenceRecord, Journal, Key, SwapRecord, WriteRecord,
+    self as controller, DecidedRecord, DecisionOutcome, DifferenceRecord, Journal, SwapRecord, WriteRecord,
 };
 use bindery_host::FUEL_SCHEDULE;
 use bindery_journal::{
-    Appender, ChainDigest, Counts, Differed, FolderWriter, Header, JournalWriter, Record, Redacted, Redactor,
-    Rotation, Swap, Told, Verdict, What, Wrote,
+    Appender, ChainDigest, Counts, Differed, FolderWriter, GuardRead, Header, JournalWriter, Record,
+    Redacted, Redactor, Rotation, Swap, Told, Verdict, What, Wrote,
 };
 use bindery_policy::Answered;
 use bindery_store::Kind;
@@ -150,9 +151,18 @@ impl Recorder {
     }
 }
 
+fn read_for_guard(controller::GuardRead { key, found }: controller::GuardRead) -> GuardRead {
+    let (object, claim) = match key {
+        Key::Claim(key) => (key.to_string(), true),
+        Key::Volume(name) => (name.to_string(), false),
+    };
+    let found = found.map(|it| it.map(|(uid, version)| (uid.0.to_string(), version.0.to_string())));
+    GuardRead { object, claim, found }
+}
+
 impl Journal for Recorder {
-    fn decided(&self, _: &Key, decided: DecidedRecord) {
-        let DecidedRecord { evidence, chain, policies, fuel, outcome } = decided;
+    fn decided(&self, decided: DecidedRecord) {
+        let DecidedRecord { evidence, chain, policies, fuel, reads, outcome } = decided;
         let guard = match outcome {
             DecisionOutcome::Passed => Verdict::Passed,
             DecisionOutcome::Refused(why) => Verdict::Refused(why),
@@ -160,7 +170,8 @@ impl Journal for Recorder {
             DecisionOutcome::Stale(why) => Verdict::Stale(why),
         };
         let (chain, redacted) = (Some(chain), Redacted::default());
-        let record = Record { evidence, guard, chain, policies, fuel, redacted };
+        let reads = reads.into_iter().map(read_for_guard).collect();
+        let record = Record { evidence, guard, chain, policies, fuel, reads, redacted };
         self.append(What::Decision(Box::new(record)));
     }
 

@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use anyhow::Result;
 use bindery_controller::{Target, Write};
 use bindery_core::{Action, Decision, Outcome, Tally};
-use bindery_journal::{Differed, Entry, Files, Record, Swap, Told, Verdict, What, Wrote};
+use bindery_journal::{Differed, Entry, Files, GuardRead, Record, Swap, Told, Verdict, What, Wrote};
 use bindery_policy::PolicyEvidence;
 
-use super::subject::{Filter, decided, time};
+use super::subject::{Filter, time};
 use super::verify::words;
 use crate::output;
 
@@ -91,10 +91,10 @@ pub(crate) fn shown(Entry { at_ms, what }: &Entry) -> String {
     }
 }
 
-fn decision(Record { evidence, guard, policies, fuel, .. }: &Record) -> String {
+fn decision(Record { evidence, guard, policies, fuel, reads, .. }: &Record) -> String {
     let steps: Vec<String> = evidence.decision.actions().map(step).collect();
     let steps = if steps.is_empty() { "nothing to do".to_owned() } else { steps.join(", ") };
-    let mut text = format!("{}: {steps}{}", decided(evidence), outcome(&evidence.decision));
+    let mut text = format!("{}: {steps}{}", evidence.request.subject.key(), outcome(&evidence.decision));
     // Writing to a string cannot fail.
     _ = match guard {
         Verdict::Passed => writeln!(text),
@@ -108,10 +108,26 @@ fn decision(Record { evidence, guard, policies, fuel, .. }: &Record) -> String {
     if let Some(policies) = policies {
         text += &said(policies);
     }
+    for read in reads {
+        _ = writeln!(text, "    {}", guard_read(read));
+    }
     if let Some(fuel) = fuel {
         _ = writeln!(text, "    engine: {fuel} units of fuel");
     }
     text
+}
+
+fn guard_read(GuardRead { object, claim, found }: &GuardRead) -> String {
+    let found = match found {
+        Ok(Some((_, version))) => format!("version {version}"),
+        Ok(None) => "there is none".to_owned(),
+        Err(why) => format!("failed: {why}"),
+    };
+    format!("read live for the guard: {} {object}: {found}", kind(*claim))
+}
+
+fn kind(is_claim: bool) -> &'static str {
+    if is_claim { "persistentvolumeclaim" } else { "persistentvolume" }
 }
 
 fn step(action: &Action) -> String {
@@ -166,7 +182,7 @@ fn said(policies: &PolicyEvidence) -> String {
 
 fn difference(differed: &Differed) -> String {
     let Differed { kind, shadow, object, claim, difference, active, instead, .. } = differed;
-    let object_kind = if *claim { "persistentvolumeclaim" } else { "persistentvolume" };
+    let object_kind = kind(*claim);
     let told = |Told { answer, reason }: &Told| {
         if reason.is_empty() { answer.clone() } else { format!("{answer}: {reason}") }
     };
@@ -178,7 +194,7 @@ fn difference(differed: &Differed) -> String {
 }
 
 fn write(Wrote { write, object, claim, version, result, .. }: &Wrote) -> String {
-    let kind = if *claim { "persistentvolumeclaim" } else { "persistentvolume" };
+    let kind = kind(*claim);
     let from = version.as_ref().map_or_else(String::new, |version| format!(" from version {version}"));
     let became = match result {
         Ok(Some(version)) => format!("{from} to version {version}"),

@@ -1,7 +1,7 @@
 //! Which entries of a journal are about an object.
 
-use bindery_controller::{Key, Target, Write};
-use bindery_core::{ClaimKey, Evidence, Subject};
+use bindery_controller::{Target, Write};
+use bindery_core::{ClaimKey, Key};
 use bindery_journal::{Entry, What, Wrote};
 use jiff::Timestamp;
 
@@ -35,18 +35,6 @@ pub(crate) fn time(at_ms: u64) -> Timestamp {
     at.unwrap_or(Timestamp::MAX)
 }
 
-/// The object that was decided.
-pub(crate) fn decided(evidence: &Evidence) -> Key {
-    match &evidence.request.subject {
-        Subject::SyncClaim(claim) | Subject::ReviewClaim { new: claim, .. } => Key::Claim(claim.key.clone()),
-        Subject::SyncClaimOperation(progress) => Key::Claim(progress.object.key.clone()),
-        Subject::SyncVolume(volume) | Subject::ReviewVolume { new: volume, .. } => {
-            Key::Volume(volume.name.clone())
-        }
-        Subject::SyncVolumeOperation(progress) => Key::Volume(progress.object.name.clone()),
-    }
-}
-
 /// Whether an entry is about an object: it was decided, or it is written.
 pub(crate) fn is_about(what: &What, object: &Key) -> bool {
     let is_named = |name: &str, claim: bool| match object {
@@ -62,7 +50,8 @@ pub(crate) fn is_about(what: &What, object: &Key) -> bool {
                 _ => false,
             };
             let mut actions = record.evidence.decision.actions();
-            decided(&record.evidence) == *object || actions.any(|action| is_written(action.clone().into()))
+            record.evidence.request.subject.key() == *object
+                || actions.any(|action| is_written(action.clone().into()))
         }
         What::Write(Wrote { object: name, claim, .. }) => is_named(name, *claim),
         What::Difference(differed) => is_named(&differed.object, differed.claim),

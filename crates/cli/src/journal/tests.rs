@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_controller::{Binder, Configuration, DifferenceRecord, Key, Parts, Settings, Shadow, ShadowPart};
-use bindery_core::{BindingMode, Claim, ClaimKey, Text, Uid, Volume, VolumeAnnotations, VolumePhase};
+use bindery_controller::{Binder, Configuration, DifferenceRecord, Parts, Settings, Shadow, ShadowPart};
+use bindery_core::{BindingMode, Claim, ClaimKey, Key, Text, Uid, Volume, VolumeAnnotations, VolumePhase};
 use bindery_engine::DefaultEngine;
 use bindery_journal::{Entry, Files, Redacted, Replayed, What, replay};
 use bindery_kit::{Burning, InMemoryApi, Larger, gib, policy};

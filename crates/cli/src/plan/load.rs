@@ -4,8 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result, bail};
-use bindery_controller::Key;
-use bindery_core::{ClaimKey, Declared};
+use bindery_core::{ClaimKey, Declared, Key};
 use bindery_kube::decode;
 use bindery_policy::Chain;
 use bindery_store::Observed;

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bindery_controller::Key;
 use bindery_core::{
-    Action, Claim, ClaimKey, ClaimPhase, Event, EventKind, Lookup, OperationKind, ReclaimPolicy, Source,
+    Action, Claim, ClaimKey, ClaimPhase, Event, EventKind, Key, Lookup, OperationKind, ReclaimPolicy, Source,
     Text, Volume, VolumePhase,
 };
 use serde::ser::SerializeStruct as _;

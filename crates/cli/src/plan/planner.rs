@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
 use bindery_controller::{
-    Binder, Configuration, DecidedRecord, DecisionOutcome, Journal, Key, OperationError, Parts,
-    PendingOperation, Plugin, Settings, SyncError, Synced,
+    Binder, Configuration, DecidedRecord, DecisionOutcome, Journal, OperationError, Parts, PendingOperation,
+    Plugin, Settings, SyncError, Synced,
 };
-use bindery_core::{Claim, ClaimKey, Decision, Engine, Lookup, OperationKind, Source, Text, VolumePhase};
+use bindery_core::{
+    Claim, ClaimKey, Decision, Engine, Key, Lookup, OperationKind, Source, Text, VolumePhase,
+};
 use bindery_kube::plugins::{HostPath, Nfs};
 use bindery_kube::{ApiPort, Events, Template, decode, system_clock};
 use bindery_policy::{Chain, Said, Unscored};
@@ -53,10 +55,10 @@ pub(crate) struct Decided {
 }
 
 impl Journal for Decisions {
-    fn decided(&self, key: &Key, record: DecidedRecord) {
+    fn decided(&self, record: DecidedRecord) {
         if record.outcome == DecisionOutcome::Passed {
             let mut by_key = self.0.lock();
-            let decided = by_key.entry(key.clone()).or_default();
+            let decided = by_key.entry(record.evidence.request.subject.key()).or_default();
             decided.decisions.push(record.evidence.decision);
             decided.unscored = record.policies.and_then(|policies| policies.unscored);
         }

@@ -15,8 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use bindery_controller::Key;
-use bindery_core::{Subject, Text};
+use bindery_core::{Key, Subject, Text};
 use bindery_journal::Record;
 use bindery_policy::{
     self as policy, AskedPolicy, Candidates, MatcherEvidence, Metadata, ReclaimerEvidence, Wish, candidates,
@@ -30,7 +29,7 @@ use self::manifests::Manifests;
 use super::cases::{Answer, Verdict};
 use super::judge::{ROWS_MAX, chosen};
 use super::shown::{Shown, released};
-use crate::journal::subject::{decided, time};
+use crate::journal::subject::time;
 
 /// Writes cases into files that an artifact can have.
 pub(super) struct Golden {
@@ -59,7 +58,7 @@ impl Golden {
     pub(super) fn add(&mut self, record: &Record, at_ms: u64, metadata: &Metadata) -> Result<()> {
         let Some(recorded) = &record.policies else { return Ok(()) };
         let name = self.name.clone();
-        let title = format!("{} is decided as at {}", decided(&record.evidence), time(at_ms));
+        let title = format!("{} is decided as at {}", record.evidence.request.subject.key(), time(at_ms));
         for said in recorded.matchers.iter().filter(|said| *said.policy.name == *name) {
             let judged = Judged::new(record, said, metadata);
             let count = judged.volumes.len();
@@ -160,7 +159,7 @@ impl<'a> Judged<'a> {
     /// The case of some of the rows, without its title.
     fn case(&self, metadata: &Metadata, range: Range<usize>) -> Result<String> {
         let Self { record, said, volumes, verdicts, .. } = self;
-        let Key::Claim(key) = decided(&record.evidence) else { bail!("it decides no claim") };
+        let Key::Claim(key) = record.evidence.request.subject.key() else { bail!("it decides no claim") };
         ensure!(said.is_whole() && !range.is_empty() && declares(metadata, &said.policy), "it has no rows");
         let (rows, volumes) = (self.rows.rows(range.clone()), &volumes[range.clone()]);
         let mut manifests = Manifests::default();

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use bindery_controller::Key;
-use bindery_core::{ClaimKey, Declared, Engine, Text};
+use bindery_core::{ClaimKey, Declared, Engine, Key, Text};
 use bindery_host::Limits;
 use bindery_kube::read::{self, ReadError};
 use bindery_kube::{ApiClient, PolicyObjects};

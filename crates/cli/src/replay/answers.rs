@@ -10,8 +10,6 @@ use bindery_journal::Record;
 use bindery_policy::{AskedAgain, Effect, PolicyDifference, PolicyEvidence};
 use serde::Serialize;
 
-use crate::journal::subject::decided;
-
 /// What policies answer when they are asked again.
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -78,7 +76,7 @@ impl Answers {
             self.redacted += 1;
             return String::new();
         }
-        let (object, asked) = (decided(&record.evidence).to_string(), ask(policies));
+        let (object, asked) = (record.evidence.request.subject.key().to_string(), ask(policies));
         let given = record.evidence.decision.chosen();
         let effect = policies.effect(&asked, &record.evidence, given).filter(|_| !self.effects.is_empty());
         let mut text = self.add(number, &object, asked, counts_alike);

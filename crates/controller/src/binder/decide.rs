@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use bindery_core::{
-    Action, ClaimKey, Counted, Decision, Engine, Evidence, Exchange, Lookup, Request, Source, Subject, Text,
-    VolumeTarget,
+    Action, ClaimKey, Counted, Decision, Engine, Evidence, Exchange, Key, Lookup, Request, Source, Subject,
+    Text, VolumeTarget,
 };
 use bindery_policy::{Rejections, Unscored};
 use bindery_store::{Fact, NotReserved, Revision, Store, facts_of, facts_of_claim};
 
 use super::Binder;
-use crate::decider::{EngineRun, Reads, Unsound};
+use crate::decider::{EngineRun, Proofs, Reads, Unsound};
 use crate::intake::{Intake, Role, Subscriber};
 use crate::queue::KeyLock;
-use crate::{DecidedRecord, DecisionOutcome, Key, Mode, Port, SyncError};
+use crate::{DecidedRecord, DecisionOutcome, Mode, Port, SyncError};
 
 /// Most attempts at one decision if the cluster changes each time. Then the key backs off, so that a busy
 /// cluster cannot occupy a task for ever.
@@ -143,7 +143,8 @@ impl<P: Port> Binder<P> {
             let wait = Duration::from_millis(decision.wait_ms).min(WAIT_MAX);
             lock.release_during(tokio::time::sleep(wait)).await;
         }
-        let outcome = self.secure(&request, &run.exchanges, &decision, &run.rests.counted).await;
+        let mut proofs = Proofs::default();
+        let outcome = self.secure(&request, &run.exchanges, &decision, &run.rests.counted, &mut proofs).await;
         let outcome = outcome.map_err(|unsound| match unsound {
             // The guard has checked with other policies than the engine was told of.
             Unsound::Final(SyncError::Refused(why)) if !self.decider.policies.are(&run.policies) => {
@@ -151,7 +152,7 @@ impl<P: Port> Binder<P> {
             }
             unsound => unsound,
         });
-        self.write_down(lock.key(), &*engine, &request, &run, &decision, &outcome);
+        self.write_down(&*engine, &request, &run, &decision, &proofs, &outcome);
         if outcome.is_ok() {
             self.shadows.offer_decision(&engine, &request, &run, &decision);
         }
@@ -228,8 +229,9 @@ impl<P: Port> Binder<P> {
         exchanges: &[Exchange],
         decision: &Decision,
         counted: &[Counted],
+        proofs: &mut Proofs,
     ) -> Result<Locks<'_>, Unsound> {
-        if let Err(unsound) = self.decider.check_with_reads(request, exchanges, decision).await {
+        if let Err(unsound) = self.decider.check_with_reads(request, exchanges, decision, proofs).await {
             return Err(match (unsound, &request.subject) {
                 // Its policies judge by other numbers than the engine was told.
                 (Unsound::Final(SyncError::Refused(why)), Subject::SyncClaim(claim))
@@ -287,11 +289,11 @@ impl<P: Port> Binder<P> {
 
     fn write_down(
         &self,
-        key: &Key,
         engine: &dyn Engine,
         request: &Request,
         run: &EngineRun,
         decision: &Decision,
+        proofs: &Proofs,
         outcome: &Result<Locks<'_>, Unsound>,
     ) {
         let Some(journal) = &self.journal else { return };
@@ -313,7 +315,8 @@ impl<P: Port> Binder<P> {
         let chain = &run.policies.chain;
         let policies = run.basis.as_ref().map(|basis| basis.evidence(chain));
         let chain = chain.digest().to_owned();
-        journal.decided(key, DecidedRecord { evidence, chain, policies, fuel: run.fuel, outcome });
+        let reads = proofs.reads();
+        journal.decided(DecidedRecord { evidence, chain, policies, fuel: run.fuel, reads, outcome });
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use bindery_core::guard::{ObjectName, Objection};
-use bindery_core::{Claim, Decision, Outcome, Request, Subject, Text, Volume};
+use bindery_core::guard::Objection;
+use bindery_core::{Claim, Decision, Key, Outcome, Request, Subject, Text, Volume};
 use bindery_policy::{Rounds, Said, Waits};
 use bindery_store::LiveReads;
 
@@ -63,13 +63,9 @@ impl<P: Port> Binder<P> {
         match self.decider.check(&policies, &request, &run.exchanges, &decision, &Proofs::default()) {
             // The claim has been bound meanwhile; the decision is about its earlier state. A live read of a
             // volume would only confirm the cache at this moment.
-            Ok(()) | Err(Objection::Stale { .. } | Objection::Prove(ObjectName::Volume(_))) => {
-                foreseen(&decision)
-            }
+            Ok(()) | Err(Objection::Stale { .. } | Objection::Prove(Key::Volume(_))) => foreseen(&decision),
             Err(
-                Objection::Prove(ObjectName::Claim(_))
-                | Objection::Unproven { .. }
-                | Objection::Contradicted { .. },
+                Objection::Prove(Key::Claim(_)) | Objection::Unproven { .. } | Objection::Contradicted { .. },
             ) => Foreseen::Unknown("it depends on a live read".to_owned()),
             Err(Objection::Judge) => Foreseen::Unknown("a policy has not been asked yet".to_owned()),
             Err(Objection::Refused(refusal)) => Foreseen::Waits(format!("the guard refuses it: {refusal}")),

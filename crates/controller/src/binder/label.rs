@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bindery_core::steer::{Reservation, SteerWrite, released_label, steered_to, steering_key};
 use bindery_core::{
-    Claim, ClaimKey, Counted, Lookup, Query, Regarding, Request, Selector, Source, Subject, Text, Volume,
+    Claim, ClaimKey, Counted, Key, Lookup, Query, Regarding, Request, Selector, Source, Subject, Text, Volume,
 };
 use bindery_policy::{AllowedVolumes, Rejections};
 use bindery_store::{Fact, Revision, Wanted, WantedSets};
@@ -19,7 +19,7 @@ use crate::intake::Role;
 use crate::labels::{Candidate, labels};
 use crate::queue::KeyLock;
 use crate::shadow::{Active, Made, Offered};
-use crate::{Key, Port, Shadow, SyncError};
+use crate::{Port, Shadow, SyncError};
 
 /// Which volumes shall have a claim's label, and what this rests on.
 struct Offer {

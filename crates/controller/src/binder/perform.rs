@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 
 use bindery_core::{
-    Answer, Claim, Exchange, Lookup, Operation, OperationKind, Outcome, PluginOperation, Point, Progress,
-    Question, Request, Returned, Source, Subject, Text, Volume,
+    Answer, Claim, Exchange, Key, Lookup, Operation, OperationKind, Outcome, PluginOperation, Point,
+    Progress, Question, Request, Returned, Source, Subject, Text, Volume,
 };
 
 use tokio::sync::SemaphorePermit;
@@ -17,7 +17,7 @@ use crate::executor::{Carried, KnownObjects, again_after};
 use crate::intake::Role;
 use crate::operations::Ticket;
 use crate::queue::{KeyLock, Timer};
-use crate::{Key, OperationError, Order, PluginError, Plugins, Port, SyncError, WriteError};
+use crate::{OperationError, Order, PluginError, Plugins, Port, SyncError, WriteError};
 
 /// Most steps of one operation. The longest, a provision whose volume cannot be created and whose asset
 /// cannot be deleted, takes 13.

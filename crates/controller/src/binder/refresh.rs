@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use bindery_core::{Action, Decision, Lookup, Source};
+use bindery_core::{Action, Decision, Key, Lookup, Source};
 
 use super::{Binder, Mode};
-use crate::{Key, Port};
+use crate::Port;
 
 /// Default delay until an object is decided again for its event. API servers keep events for an hour by
 /// default.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bindery_core::steer::CHOICE;
 use bindery_core::{
-    Action, Claim, ClaimKey, ClaimTarget, Decision, Event, EventKind, EventType, Lookup, Regarding, Request,
-    Source, Subject, Text, Volume, VolumeTarget,
+    Action, Claim, ClaimKey, ClaimTarget, Decision, Event, EventKind, EventType, Key, Lookup, Regarding,
+    Request, Source, Subject, Text, Volume, VolumeTarget,
 };
 use bindery_policy::{Rejections, Unscored};
 use tracing::Span;
@@ -17,7 +17,7 @@ use crate::note::{
     REASON_OVERDUE, REASON_POLICY_FAILED, REASON_REFUSED, REASON_REMOVED, REASON_UNFIT, REASON_UNWRITABLE,
     REASON_VOLUMES_REJECTED, REASON_VOLUMES_UNSCORED,
 };
-use crate::{Key, Note, Port, SyncError, WriteError};
+use crate::{Note, Port, SyncError, WriteError};
 
 impl<P: Port> Binder<P> {
     /// The span of a sync: log lines of the sync carry the object and its UID.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bindery_core::{Decision, Reason};
+use bindery_core::{Decision, Key, Reason};
 use futures::future;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -11,7 +11,7 @@ use tracing::{Instrument as _, Span};
 
 use super::{Binder, Mode, PendingOperation, Synced};
 use crate::queue::KeyLock;
-use crate::{Key, Port, SyncError};
+use crate::{Port, SyncError};
 
 /// Most objects that mode steer decides and writes at the same time. Upstream binds one claim after the other
 /// with five requests, and each of them would wait behind all that are in flight.

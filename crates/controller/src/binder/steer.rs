@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_core::steer::{Choice, SteerWrite, steering_key};
-use bindery_core::{Claim, ClaimKey, ClaimRef, ClaimTarget, Lookup, Request, Source, Subject, Text, Volume};
+use bindery_core::{
+    Claim, ClaimKey, ClaimRef, ClaimTarget, Key, Lookup, Request, Source, Subject, Text, Volume,
+};
 use bindery_store::{Fact, Revision};
 
 use super::decide::{Asked, Decided};
@@ -19,7 +21,7 @@ use crate::decider::Unsound;
 use crate::intake::Role;
 use crate::queue::KeyLock;
 use crate::steer::{Known, Next, next, withdrawal};
-use crate::{Key, Port, SyncError};
+use crate::{Port, SyncError};
 
 /// Most writes of one turn. A claim without choice takes three; one whose choice has to be withdrawn, five.
 const WRITES_MAX: usize = 8;

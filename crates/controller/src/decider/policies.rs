@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bindery_core::{
-    Claim, ClaimRef, Declared, EngineFault, Lookup, MatchVerdict, Request, Siblings, Source, Stop, Subject,
-    Text, Timestamp, Volume,
+    Claim, ClaimRef, Declared, EngineFault, Key, Lookup, MatchVerdict, Request, Siblings, Source, Stop,
+    Subject, Text, Timestamp, Volume,
 };
 use bindery_policy::{
     Activity, Chain, FormerClaim, Kept, Policy, Reclaimed, Rounds, Said, Surroundings, Waits,
@@ -16,7 +16,6 @@ use tokio::sync::Semaphore;
 use tracing::Span;
 
 use super::views::Objects;
-use crate::Key;
 use crate::shadow::{Shadow, ShadowPart, Shadowing};
 
 /// How many decisions have matchers asked at the same time. The others wait, so that claims without policies

@@ -4,19 +4,19 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bindery_core::guard::{ObjectName, Reclaim, SteerView, View};
+use bindery_core::guard::{Reclaim, SteerView, View};
 use bindery_core::{
-    Answer, Claim, ClaimKey, ClaimRef, Class, Cluster, Counted, Exchange, Lookup, MatchVerdict, Migration,
-    OperationKind, OperationState, Plugin, PluginMatch, PluginOperation, Question, Source, Spread, Stop,
-    Text, Timestamp, Uid, Volume,
+    Answer, Claim, ClaimKey, ClaimRef, Class, Cluster, Counted, Exchange, Key, Lookup, MatchVerdict,
+    Migration, OperationKind, OperationState, Plugin, PluginMatch, PluginOperation, Question, Source, Spread,
+    Stop, Text, Timestamp, Uid, Version, Volume,
 };
 use bindery_policy::{NamespaceLabels, Reclaimed, Rounds};
 use bindery_store::{Environment, Store};
 
 use super::Policies;
 
-use crate::Configuration;
 use crate::operations::OperationMap;
+use crate::{Configuration, GuardRead};
 
 /// The objects that the guard and policies look up: those of the store, or those of an earlier decision.
 pub(crate) trait Objects {
@@ -91,18 +91,44 @@ impl Proofs {
         self.claims.is_empty() && self.volumes.is_empty()
     }
 
+    /// What the live reads have found.
+    pub(crate) fn reads(&self) -> Vec<GuardRead> {
+        let claims = self.claims.iter().map(|(key, found)| GuardRead {
+            key: Key::Claim(key.clone()),
+            found: identity(found, |claim| (claim.uid.clone(), claim.version.clone())),
+        });
+        let volumes = self.volumes.iter().map(|(name, found)| GuardRead {
+            key: Key::Volume(name.clone()),
+            found: identity(found, |volume| (volume.uid.clone(), volume.version.clone())),
+        });
+        claims.chain(volumes).collect()
+    }
+
     /// Takes an object as these have it for one that was read live.
-    pub(crate) fn assume(&mut self, object: ObjectName, objects: &impl Objects) {
+    pub(crate) fn assume(&mut self, object: Key, objects: &impl Objects) {
         match object {
-            ObjectName::Claim(key) => {
+            Key::Claim(key) => {
                 let found = objects.claim(&key);
                 self.claims.insert(key, found);
             }
-            ObjectName::Volume(name) => {
+            Key::Volume(name) => {
                 let found = objects.volume(&name);
                 self.volumes.insert(name, found);
             }
         }
+    }
+}
+
+/// UID and version of an object that was read; `None` if it does not exist. The error says why it could not be
+/// read.
+fn identity<T>(
+    read: &Lookup<Arc<T>>,
+    of: impl FnOnce(&T) -> (Uid, Version),
+) -> Result<Option<(Uid, Version)>, String> {
+    match read {
+        Lookup::Found(object) => Ok(Some(of(object))),
+        Lookup::Absent => Ok(None),
+        Lookup::Unreadable(why) | Lookup::Failed(why) => Err(why.to_string()),
     }
 }
 

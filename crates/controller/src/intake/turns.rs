@@ -3,10 +3,9 @@
 
 use std::sync::Arc;
 
-use bindery_core::{ClaimKey, Volume};
+use bindery_core::{ClaimKey, Key, Volume};
 use bindery_store::{Change, Dispatcher, Offer, Store, Subscriptions};
 
-use crate::Key;
 use crate::queue::Queue;
 
 /// A subscriber: the last sync of an object, its labels, or the last step of its operation. Each asks other

@@ -5,12 +5,12 @@ use std::sync::{Arc, Weak};
 
 use bindery_core::steer::steering_key;
 use bindery_core::{
-    BindingMode, Claim, ClaimKey, Lookup, NO_PROVISIONER, Source, Text, Uid, Version, Volume,
+    BindingMode, Claim, ClaimKey, Key, Lookup, NO_PROVISIONER, Source, Text, Uid, Version, Volume,
 };
 use bindery_store::{Author, Authors, Delivered, Delivery, Object, Observed, Store, is_newer};
 
 use super::{Compared, Observation, State, Steerable, Via};
-use crate::{Binder, Key, Port, intake};
+use crate::{Binder, Port, intake};
 
 /// The decision that Bindery would make about a claim, on the current store.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,12 +1,12 @@
 //! The right to decide a key; one task has it at a time.
 
+use bindery_core::Key;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
 use super::{InFlight, Queue};
-use crate::Key;
 
 /// The right to decide a key. Each key has one, so decisions about one object follow each other. Dropping it
 /// releases the key, also when the future that holds it is dropped.

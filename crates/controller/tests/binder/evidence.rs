@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use bindery_controller::{Binder, Configuration, DecidedRecord, Journal, Key, Parts};
-use bindery_core::{Claim, ClaimFact, Evidence, ReclaimPolicy, Replayer, Volume};
+use bindery_controller::{Binder, Configuration, DecidedRecord, GuardRead, Journal, Parts};
+use bindery_core::{Claim, ClaimFact, Key, ReclaimPolicy, Replayer, Volume};
 use bindery_engine::DefaultEngine;
 use bindery_kit::{AtMostTwice, Burning, ByLabel, KEEP, SameZone, keeps_labelled, policy, reclaim_rule};
-use bindery_policy::{Chain, Judged, OnFailure, PolicyEvidence, PolicyFault, ReclaimRule, Wish};
+use bindery_policy::{Chain, Judged, OnFailure, PolicyFault, ReclaimRule, Wish};
 
 use crate::double::{Double, binder_of, claim, parts, volume};
 use crate::policies::{in_zone, key};
@@ -14,11 +14,11 @@ use crate::syncing::taken;
 
 /// What was written down, in order.
 #[derive(Default)]
-struct Journaled(Mutex<Vec<(Evidence, Option<PolicyEvidence>)>>);
+struct Journaled(Mutex<Vec<DecidedRecord>>);
 
 impl Journal for Journaled {
-    fn decided(&self, _: &Key, DecidedRecord { evidence, policies, .. }: DecidedRecord) {
-        self.0.lock().expect("no holder panics").push((evidence, policies));
+    fn decided(&self, record: DecidedRecord) {
+        self.0.lock().expect("no holder panics").push(record);
     }
 }
 
@@ -47,7 +47,7 @@ async fn a_journal_has_what_policies_said_and_a_replay_needs_none() {
     // The second claim gets nothing: no volume of its zone is left to judge.
     let volumes: Vec<_> = journaled
         .iter()
-        .map(|(evidence, policies)| {
+        .map(|DecidedRecord { evidence, policies, .. }| {
             let mut replayer = Replayer::new(&evidence.exchanges);
             let decision = bindery_core::Engine::decide(&DefaultEngine, &evidence.request, &mut replayer);
             assert_eq!(decision.unwrap(), evidence.decision);
@@ -74,7 +74,7 @@ async fn a_journal_has_nothing_of_policies_where_none_applies() {
             assert_eq!(binder.sync(&key).await.result, Ok(()));
         }
         let journaled = journal.0.lock().unwrap();
-        assert!(!journaled.is_empty() && journaled.iter().all(|(_, policies)| policies.is_none()));
+        assert!(!journaled.is_empty() && journaled.iter().all(|record| record.policies.is_none()));
     }
 }
 
@@ -92,7 +92,7 @@ async fn a_journal_has_what_reclaimers_said_about_a_released_volume() {
     let (binder, journal) = binder(&double, Chain::default().with_reclaimers(rules));
     assert_eq!(binder.sync(&Key::Volume("v".into())).await.result, Ok(()));
     let journaled = journal.0.lock().unwrap();
-    let policies = journaled[0].1.as_ref().expect("policies apply");
+    let policies = journaled[0].policies.as_ref().expect("policies apply");
     let said: Vec<_> = policies.reclaimers.iter().map(|said| (&*said.policy.name, said.judged)).collect();
     let answer = |wish| Judged { wish, reason: 0 };
     assert_eq!(said, [("labelled", answer(Wish::ByPolicy)), ("keeps", answer(Wish::Keep))]);
@@ -109,4 +109,19 @@ async fn a_journal_has_what_reclaimers_said_about_a_released_volume() {
     let again = policies.ask_again(&Chain::default().with_reclaimers(vec![deletes]));
     let found: Vec<_> = again.differences.iter().map(|it| (it.then.as_str(), it.now.as_str())).collect();
     assert_eq!((found, again.not_asked), (vec![("Keep, said", "DeleteAfter(60), said")], 1));
+}
+
+#[tokio::test]
+async fn a_journal_has_what_the_guard_had_read() {
+    let double = Double::new();
+    // An earlier decision has made the first two writes of the bind.
+    let volume = taken("v", "c");
+    double.add_claim(&claim("c"));
+    double.add_volume(&volume);
+    let (binder, journal) = binder(&double, Chain::default());
+    assert_eq!(binder.sync(&key("c")).await.result, Ok(()));
+    let journaled = journal.0.lock().unwrap();
+    let uid = |read: &GuardRead| read.found.clone().unwrap().map(|(uid, _)| uid);
+    let reads: Vec<_> = journaled[0].reads.iter().map(|read| (read.key.clone(), uid(read))).collect();
+    assert_eq!(reads, [(Key::Volume("v".into()), Some(volume.uid))]);
 }

@@ -93,7 +93,7 @@ async fn the_echo_of_an_own_write_is_not_a_sign_whatever_its_author() {
     let double = Double::new();
     double.add_volume(&Volume { phase: VolumePhase::Pending, ..volume("v") });
     let binder = binder(&double);
-    assert_eq!(binder.sync(&bindery_controller::Key::Volume("v".into())).await.result, Ok(()));
+    assert_eq!(binder.sync(&bindery_core::Key::Volume("v".into())).await.result, Ok(()));
     let written = double.volume("v");
     assert_eq!(written.phase, VolumePhase::Available);
     binder.intake().deliver(by(other(), written));

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use bindery_controller::{Binder, Compared, Configuration, Key, Mode, Parts, Settings, Steerable};
+use bindery_controller::{Binder, Compared, Configuration, Mode, Parts, Settings, Steerable};
 use bindery_core::{
-    Claim, ClaimPhase, ClaimRef, Quantity, Requirement, SelectorOperator, Volume, VolumePhase,
+    Claim, ClaimPhase, ClaimRef, Key, Quantity, Requirement, SelectorOperator, Volume, VolumePhase,
 };
 use bindery_engine::DefaultEngine;
 use bindery_kit::{AtMostTwice, Logged, class, policy};

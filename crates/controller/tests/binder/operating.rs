@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bindery_controller::{Binder, Key, OPERATION_BACKOFF, Parts, Settings, WriteError};
+use bindery_controller::{Binder, OPERATION_BACKOFF, Parts, Settings, WriteError};
 use bindery_core::{
-    Action, Answer, ClaimPhase, Cluster, Decision, Engine, EngineFault, FINALIZER_IN_TREE, Follows, Message,
-    Operation, OperationKind, Outcome, Point, Question, ReclaimPolicy, Request, Source, Step, Subject,
-    Version, Volume, VolumePhase,
+    Action, Answer, ClaimPhase, Cluster, Decision, Engine, EngineFault, FINALIZER_IN_TREE, Follows, Key,
+    Message, Operation, OperationKind, Outcome, Point, Question, ReclaimPolicy, Request, Source, Step,
+    Subject, Version, Volume, VolumePhase,
 };
 use bindery_engine::DefaultEngine;
 use bindery_store::{Delivery, Kind};

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use bindery_controller::{Configuration, Key, Parts, Settings, SyncError};
+use bindery_controller::{Configuration, Parts, Settings, SyncError};
 use bindery_core::{
     AccessMode, Action, BindingMode, Claim, ClaimFact, ClaimKey, Class, Decision, Engine, Facts, Follows,
-    Outcome, Request, Source, Step, Subject, Volume, VolumePhase,
+    Key, Outcome, Request, Source, Step, Subject, Volume, VolumePhase,
 };
 use bindery_engine::DefaultEngine;
 use bindery_kit::{AtMostTwice, Blocking, Fails, Larger, SameZone, ZONE, gib, policy};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use bindery_controller::{Binder, Key, Purpose, Settings, SyncError};
-use bindery_core::{Claim, ClaimKey, ClaimPhase, Volume};
+use bindery_controller::{Binder, Purpose, Settings, SyncError};
+use bindery_core::{Claim, ClaimKey, ClaimPhase, Key, Volume};
 use bindery_engine::DefaultEngine;
 use bindery_store::Kind;
 

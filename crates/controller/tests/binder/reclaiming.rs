@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_controller::{Binder, Configuration, Key, Parts, SyncError, Synced};
+use bindery_controller::{Binder, Configuration, Parts, SyncError, Synced};
 use bindery_core::{
-    Action, CLAIM_FACTS, Claim, ClaimFact, ClaimKey, RECLAIM_POLICY_BEFORE, ReclaimPolicy, Requirement,
+    Action, CLAIM_FACTS, Claim, ClaimFact, ClaimKey, Key, RECLAIM_POLICY_BEFORE, ReclaimPolicy, Requirement,
     SelectorOperator, Timestamp, Volume, VolumeFact, VolumePhase,
 };
 use bindery_engine::DefaultEngine;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use bindery_controller::{Key, Purpose, Reads, ReviewError, Reviewed};
+use bindery_controller::{Purpose, Reads, ReviewError, Reviewed};
 use bindery_core::{
-    Action, Claim, Cluster, Decision, EngineFault, Failure, Finding, Outcome, Quantity, Request, Rule, Source,
+    Action, Claim, Cluster, Decision, EngineFault, Failure, Finding, Key, Outcome, Quantity, Request, Rule,
+    Source,
 };
 use bindery_engine::DefaultEngine;
 use futures::future::join_all;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use bindery_controller::{
-    Binder, Configuration, DecidedRecord, DifferenceRecord, Journal, Key, Parts, Shadow, ShadowPart,
+    Binder, Configuration, DecidedRecord, DifferenceRecord, Journal, Parts, Shadow, ShadowPart,
 };
 use bindery_core::{
     BindingMode, Claim, Cluster, Decision, Engine, EngineFault, ReclaimPolicy, Request, Volume,
@@ -190,7 +190,7 @@ async fn an_engine_that_fails_or_decides_otherwise_is_seen() {
 struct Differences(Mutex<Vec<[String; 5]>>);
 
 impl Journal for Differences {
-    fn decided(&self, _: &Key, _: DecidedRecord) {}
+    fn decided(&self, _: DecidedRecord) {}
 
     fn differed(&self, DifferenceRecord { shadow, engine, chain, difference }: DifferenceRecord<'_>) {
         let object = format!("{} {}", difference.object, difference.kind.name());

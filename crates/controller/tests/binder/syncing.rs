@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use bindery_controller::{Key, Purpose, REASON_UNWRITABLE, SyncError, WriteError};
+use bindery_controller::{Purpose, REASON_UNWRITABLE, SyncError, WriteError};
 use bindery_core::{
-    Action, Answer, ClaimKey, ClaimPhase, ClaimRef, Cluster, Decision, EngineFault, Lookup, Message, Outcome,
-    Question, Request, Source, Step, Stop, Subject, VolumePhase,
+    Action, Answer, ClaimKey, ClaimPhase, ClaimRef, Cluster, Decision, EngineFault, Key, Lookup, Message,
+    Outcome, Question, Request, Source, Step, Stop, Subject, VolumePhase,
 };
 use bindery_engine::DefaultEngine;
 

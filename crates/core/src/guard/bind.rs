@@ -1,9 +1,9 @@
 //! G1 to G3: which volume may get which claim, and in which order the pointers are written.
 
 use super::step::StepCheck;
-use super::{Breach, ObjectName, Objection};
+use super::{Breach, Objection};
 use crate::{
-    BindingMode, Claim, ClaimRef, ClaimTarget, Lookup, MatchVerdict, Quantity, Requirement, Selector,
+    BindingMode, Claim, ClaimRef, ClaimTarget, Key, Lookup, MatchVerdict, Quantity, Requirement, Selector,
     SelectorOperator, Volume, VolumePhase, VolumeTarget,
 };
 
@@ -65,7 +65,7 @@ impl StepCheck<'_> {
             match self.volume_now(&claim, &volume.name)? {
                 Some(now) if now.uid == volume.uid && is_own(now) => {}
                 Some(_) | None => {
-                    let object = ObjectName::Volume(volume.name.clone());
+                    let object = Key::Volume(volume.name.clone());
                     return Err(Objection::Contradicted { object, found: "is gone or not the claim's" });
                 }
             }
@@ -182,7 +182,7 @@ impl StepCheck<'_> {
                 self.refuse_volume(Breach::PolicyRejects, volume, sentence)
             }
             Ok(None) => Err(Objection::Judge),
-            Err(why) => Err(Objection::Unproven { object: ObjectName::Claim(claim.key.clone()), why }),
+            Err(why) => Err(Objection::Unproven { object: Key::Claim(claim.key.clone()), why }),
         }
     }
 

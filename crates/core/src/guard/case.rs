@@ -6,10 +6,10 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::{Case, ObjectName, Objection};
+use super::{Case, Objection};
 use crate::{
-    Answer, Claim, ClaimKey, ClaimTarget, Class, Lookup, Migration, OperationKind, Plugin, PluginMatch, Pod,
-    Point, Progress, Question, Regarding, Returned, Source, Subject, Text, Uid, Volume, VolumeTarget,
+    Answer, Claim, ClaimKey, ClaimTarget, Class, Key, Lookup, Migration, OperationKind, Plugin, PluginMatch,
+    Pod, Point, Progress, Question, Regarding, Returned, Source, Subject, Text, Uid, Volume, VolumeTarget,
 };
 
 /// A claim or a volume, borrowed or shared.
@@ -139,7 +139,7 @@ impl<'a> Case<'a> {
         }
         match self.view.claim(&target.key) {
             Lookup::Found(now) if now.uid == target.uid && now.version != target.version => {
-                let object = ObjectName::Claim(target.key.clone());
+                let object = Key::Claim(target.key.clone());
                 Err(Objection::Stale { object, what: "it has another version" })
             }
             _ => Ok(None),
@@ -160,7 +160,7 @@ impl<'a> Case<'a> {
         match self.view.volume(&target.name) {
             Lookup::Found(now) if is_target(&now) && self.identified(target) => Ok(Some(Ref::Shared(now))),
             Lookup::Found(now) if now.uid == target.uid && now.version != target.version => {
-                let object = ObjectName::Volume(target.name.clone());
+                let object = Key::Volume(target.name.clone());
                 Err(Objection::Stale { object, what: "it has another version" })
             }
             _ => Ok(None),

@@ -2,10 +2,10 @@
 
 use super::bind::carries;
 use super::step::StepCheck;
-use super::{Breach, ObjectName, Objection};
+use super::{Breach, Objection};
 use crate::{
-    Action, CapacityChange, Claim, ClaimPhase, ClaimTarget, Edit, Lookup, Migration, OperationKind, Point,
-    Text, Volume, VolumePhase,
+    Action, CapacityChange, Claim, ClaimPhase, ClaimTarget, Edit, Key, Lookup, Migration, OperationKind,
+    Point, Text, Volume, VolumePhase,
 };
 
 impl StepCheck<'_> {
@@ -13,7 +13,7 @@ impl StepCheck<'_> {
     pub(super) fn claim_status(&self, target: &ClaimTarget, action: &Action) -> Result<(), Objection> {
         let before = self.claim(target)?;
         if let Some(name) = &before.volume_name {
-            self.readable_volume(name, || ObjectName::Claim(target.key.clone()))?;
+            self.readable_volume(name, || Key::Claim(target.key.clone()))?;
         }
         let effects = self.apply(action);
         let Some(after) = effects.claim(&target.uid) else { return Ok(()) };
@@ -66,13 +66,13 @@ impl StepCheck<'_> {
             Lookup::Absent => {}
             Lookup::Found(now) if is_other(&now) => {}
             Lookup::Found(_) | Lookup::Unreadable(_) | Lookup::Failed(_) => {
-                let object = ObjectName::Claim(claim.key.clone());
+                let object = Key::Claim(claim.key.clone());
                 return Err(Objection::Stale { object, what: "its volume is back" });
             }
         }
         match self.volume_now(claim, name)? {
             Some(now) if !is_other(now) => {
-                let object = ObjectName::Volume(name.clone());
+                let object = Key::Volume(name.clone());
                 Err(Objection::Contradicted { object, found: "exists and is free or its claim's own" })
             }
             Some(_) | None => Ok(()),
@@ -173,7 +173,7 @@ impl StepCheck<'_> {
         match self.case.view.class(class) {
             Lookup::Found(found) if found.default => self.policies_answer(&claim),
             _ if self.case.was_default(class) => {
-                let object = ObjectName::Claim(claim.key.clone());
+                let object = Key::Claim(claim.key.clone());
                 Err(Objection::Stale { object, what: "the class is no longer a default class" })
             }
             _ => {
@@ -190,7 +190,7 @@ impl StepCheck<'_> {
         match self.case.view.policies_answer(claim) {
             Ok(true) => Ok(()),
             Ok(false) => Err(Objection::Judge),
-            Err(why) => Err(Objection::Unproven { object: ObjectName::Claim(claim.key.clone()), why }),
+            Err(why) => Err(Objection::Unproven { object: Key::Claim(claim.key.clone()), why }),
         }
     }
 

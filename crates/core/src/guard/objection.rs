@@ -1,10 +1,8 @@
 //! Why a decision is not carried out.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
-use crate::{ClaimKey, Text};
+use crate::Key;
 
 /// Why a decision is not carried out (yet).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -13,7 +11,7 @@ pub enum Objection {
     /// as [`super::View::claim_proof`] or [`super::View::volume_proof`]. The caller retries a failing
     /// read once and passes the second failure on.
     #[error("{0} has to be read from the API server first")]
-    Prove(ObjectName),
+    Prove(Key),
     /// A policy has to be asked first; then the same decision is checked again.
     #[error("a policy has to be asked first")]
     Judge,
@@ -22,7 +20,7 @@ pub enum Objection {
     #[error("{object} {found} on the API server, unlike in the cache; it is decided again after a new list")]
     Contradicted {
         /// The volume.
-        object: ObjectName,
+        object: Key,
         /// What the live read found.
         found: &'static str,
     },
@@ -30,7 +28,7 @@ pub enum Objection {
     #[error("{object} changed while it was decided: {what}; it is decided again")]
     Stale {
         /// The object that changed.
-        object: ObjectName,
+        object: Key,
         /// How.
         what: &'static str,
     },
@@ -39,7 +37,7 @@ pub enum Objection {
     #[error("{object}: {why}")]
     Unproven {
         /// The object that needs the proof.
-        object: ObjectName,
+        object: Key,
         /// Which read failed, and how.
         why: String,
     },
@@ -55,20 +53,11 @@ pub struct Refusal {
     /// What is broken.
     pub breach: Breach,
     /// The object that the step acts on; the subject of the request where it is the decision as a whole.
-    pub object: ObjectName,
+    pub object: Key,
     /// Index of the step; `None` where it is the decision as a whole.
     pub step: Option<u32>,
     /// What is wrong: the field, the value found and the value wanted.
     pub sentence: String,
-}
-
-/// The name of the object that an objection is about.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum ObjectName {
-    /// A claim.
-    Claim(ClaimKey),
-    /// A volume, by name.
-    Volume(Text),
 }
 
 /// The guarantees G1 to G11 and S1 to S4, as in the table of ARCHITECTURE.md.
@@ -235,13 +224,4 @@ breaches! {
     /// The volume may not get the label that steers the claim, or lose it.
     LabelWrong = S4 "label-wrong",
         "label only free volumes, for steered claims whose class waits for a consumer";
-}
-
-impl fmt::Display for ObjectName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Claim(key) => write!(f, "claim {key}"),
-            Self::Volume(name) => write!(f, "volume {name}"),
-        }
-    }
 }

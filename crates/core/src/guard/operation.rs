@@ -6,7 +6,7 @@ use super::step::{StepCheck, key_of};
 use super::volume::{is_migrated, is_released};
 use super::{Breach, Objection};
 use crate::{
-    Action, BindingMode, Claim, ClaimTarget, Decision, FinalizerEdit, Follows, IN_TREE_PREFIX, Lookup,
+    Action, BindingMode, Claim, ClaimTarget, Decision, FinalizerEdit, Follows, IN_TREE_PREFIX, Key, Lookup,
     Migration, Operation, OperationKind, Outcome, PluginOperation, Point, ReclaimPolicy, Subject, Text, Uid,
     Volume,
 };
@@ -171,7 +171,7 @@ impl StepCheck<'_> {
                     return no(&format!("no live read in this decision shows that volume {name} is absent"));
                 }
                 if self.case.view.volume(&name) != Lookup::Absent {
-                    let object = super::ObjectName::Volume(name.into());
+                    let object = Key::Volume(name.into());
                     return Err(Objection::Stale { object, what: "it exists and needs its asset" });
                 }
                 Ok(())
@@ -199,7 +199,7 @@ impl StepCheck<'_> {
         if !fits || *running.uid != volume.uid || running.point != Point::Start {
             return no("that is not the next thing to do");
         }
-        self.readable_volume(&volume.name, || super::ObjectName::Volume(volume.name.clone()))?;
+        self.readable_volume(&volume.name, || Key::Volume(volume.name.clone()))?;
         let live = match self.case.told_live_volume(&volume.name) {
             Some(Lookup::Found(live)) if live.uid == volume.uid => live,
             _ => return no("no live read in this decision shows the volume of that UID"),

@@ -2,8 +2,8 @@
 //! written Lost or bound.
 
 use super::step::{StepCheck, key_of};
-use super::{Breach, ObjectName, Objection};
-use crate::{Claim, Lookup, OperationKind, ReclaimPolicy, Text, Uid, Volume};
+use super::{Breach, Objection};
+use crate::{Claim, Key, Lookup, OperationKind, ReclaimPolicy, Text, Uid, Volume};
 
 /// What became of the claim whose UID a volume's claimRef carries, by the API server.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl<'a> StepCheck<'a> {
         let lives = |pointer: &str| {
             if self.case.told_live_claim(&key).is_none() {
                 let what = "its claim is there, as a live read shows";
-                return Err(Objection::Stale { object: ObjectName::Volume(volume.name.clone()), what });
+                return Err(Objection::Stale { object: Key::Volume(volume.name.clone()), what });
             }
             let sentence = format!(
                 "its claim {key} of UID {uid} exists on the API server with spec.volumeName {pointer:?}"
@@ -39,7 +39,7 @@ impl<'a> StepCheck<'a> {
             self.refuse_volume(Breach::ClaimLives, volume, sentence)
         };
         match self.case.live_claim(&key) {
-            None => Err(Objection::Prove(ObjectName::Claim(key))),
+            None => Err(Objection::Prove(Key::Claim(key))),
             Some(Lookup::Absent) => Ok(FormerClaim::Gone),
             Some(Lookup::Found(claim)) if claim.uid != *uid => Ok(FormerClaim::Gone),
             Some(Lookup::Found(claim)) => match claim.volume_name.as_deref() {
@@ -47,11 +47,11 @@ impl<'a> StepCheck<'a> {
                 pointer => lives(pointer.unwrap_or_default()),
             },
             Some(Lookup::Failed(error)) => Err(Objection::Unproven {
-                object: ObjectName::Volume(volume.name.clone()),
+                object: Key::Volume(volume.name.clone()),
                 why: format!("its claim {key} could not be read from the API server: {error}"),
             }),
             Some(Lookup::Unreadable(error)) => {
-                let object = ObjectName::Volume(volume.name.clone());
+                let object = Key::Volume(volume.name.clone());
                 self.refuse(Breach::Unreadable, object, format!("claim {key} cannot be read: {error}"))
             }
         }
@@ -93,7 +93,7 @@ impl<'a> StepCheck<'a> {
         if self.has_read_claim_of(volume) {
             return self.refuse_volume(breach, volume, sentence);
         }
-        let object = ObjectName::Volume(volume.name.clone());
+        let object = Key::Volume(volume.name.clone());
         Err(Objection::Stale { object, what: "its claim has another volume, as a live read shows" })
     }
 
@@ -110,9 +110,9 @@ impl<'a> StepCheck<'a> {
     ///
     /// It was not read yet, the read failed, or the volume cannot be parsed (G7).
     pub(super) fn volume_now(&self, claim: &Claim, name: &Text) -> Result<Option<&'a Volume>, Objection> {
-        let object = || ObjectName::Claim(claim.key.clone());
+        let object = || Key::Claim(claim.key.clone());
         match self.case.live_volume(name) {
-            None => Err(Objection::Prove(ObjectName::Volume(name.clone()))),
+            None => Err(Objection::Prove(Key::Volume(name.clone()))),
             Some(Lookup::Found(volume)) => Ok(Some(volume)),
             Some(Lookup::Absent) => Ok(None),
             Some(Lookup::Failed(error)) => Err(Objection::Unproven {

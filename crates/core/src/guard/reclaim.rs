@@ -2,8 +2,8 @@
 
 use super::proof::FormerClaim;
 use super::step::StepCheck;
-use super::{Breach, ObjectName, Objection, Reclaim};
-use crate::{Fate, ReclaimPolicy, Subject, Volume, VolumeTarget};
+use super::{Breach, Objection, Reclaim};
+use crate::{Fate, Key, ReclaimPolicy, Subject, Volume, VolumeTarget};
 
 impl StepCheck<'_> {
     /// `spec.persistentVolumeReclaimPolicy` of a volume whose claim is gone becomes what a reclaimer says.
@@ -65,7 +65,7 @@ impl StepCheck<'_> {
         if is_kept {
             // The engine has seen the claim with another volume, and asks no reclaimer about a surplus one.
             if self.has_read_claim_of(volume) {
-                let object = ObjectName::Volume(volume.name.clone());
+                let object = Key::Volume(volume.name.clone());
                 return Err(Objection::Stale { object, what: "its claim is gone, as a live read shows" });
             }
             let sentence = format!(
@@ -82,7 +82,7 @@ impl StepCheck<'_> {
         match self.case.view.reclaim(volume) {
             Ok(Some(reclaim)) => Ok(reclaim),
             Ok(None) => Err(Objection::Judge),
-            Err(why) => Err(Objection::Unproven { object: ObjectName::Volume(volume.name.clone()), why }),
+            Err(why) => Err(Objection::Unproven { object: Key::Volume(volume.name.clone()), why }),
         }
     }
 }

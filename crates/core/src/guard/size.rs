@@ -1,8 +1,8 @@
 //! G8: a decision has a bounded size.
 
-use super::{Breach, ObjectName, Objection, Refusal};
+use super::{Breach, Objection, Refusal};
 use crate::{
-    Action, Decision, Event, EventKind, Failure, Message, NEAREST_MAX, Operation, Outcome, PluginFound,
+    Action, Decision, Event, EventKind, Failure, Key, Message, NEAREST_MAX, Operation, Outcome, PluginFound,
     Reason, Text,
 };
 
@@ -20,7 +20,7 @@ pub const TALLIES_MAX: usize = Reason::ALL.len();
 pub const FINDINGS_MAX: usize = 64;
 
 /// Checks all sizes of a decision about `object`.
-pub(super) fn check(decision: &Decision, object: impl Fn() -> ObjectName) -> Result<(), Objection> {
+pub(super) fn check(decision: &Decision, object: impl Fn() -> Key) -> Result<(), Objection> {
     let limit = |what: &str, found: usize, max: usize| {
         if found <= max {
             return Ok(());

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use super::bind::names;
 use super::effects::Effects;
 use super::step::{StepCheck, key_of};
-use super::{Breach, Case, ObjectName, Objection, Refusal, View};
+use super::{Breach, Case, Objection, Refusal, View};
 use crate::{
-    BindingMode, Choice, Claim, ClaimKey, ClaimPhase, ClaimTarget, Class, Decision, Lookup, Outcome, Request,
-    Reservation, SteerWrite, Subject, Text, Volume, VolumeTarget,
+    BindingMode, Choice, Claim, ClaimKey, ClaimPhase, ClaimTarget, Class, Decision, Key, Lookup, Outcome,
+    Request, Reservation, SteerWrite, Subject, Text, Volume, VolumeTarget,
 };
 
 /// What the guard looks up for itself in mode steer.
@@ -33,15 +33,13 @@ pub fn check(write: &SteerWrite, view: &dyn SteerView) -> Result<(), Objection> 
     let check = SteerCheck { view };
     if !view.synced() {
         let object = match write {
-            SteerWrite::Choose { claim, .. } | SteerWrite::Touch { claim } => {
-                ObjectName::Claim(claim.key.clone())
-            }
+            SteerWrite::Choose { claim, .. } | SteerWrite::Touch { claim } => Key::Claim(claim.key.clone()),
             SteerWrite::Fence { volume, .. }
             | SteerWrite::Reserve { volume, .. }
             | SteerWrite::Release { volume }
             | SteerWrite::Label { volume, .. }
             | SteerWrite::Unlabel { volume, .. }
-            | SteerWrite::Forget { volume } => ObjectName::Volume(volume.name.clone()),
+            | SteerWrite::Forget { volume } => Key::Volume(volume.name.clone()),
         };
         return refuse(Breach::NotSynced, object, "the initial lists are not complete");
     }
@@ -76,7 +74,7 @@ impl<'a> SteerCheck<'a> {
             Some(before) if before.withdrawn && !choice.withdrawn => self.is_fenced(target, before),
             before => {
                 let sentence = format!("its choice would become {choice:?}, and is {before:?}");
-                refuse(Breach::SteerWrong, ObjectName::Claim(target.key.clone()), sentence)
+                refuse(Breach::SteerWrong, Key::Claim(target.key.clone()), sentence)
             }
         }
     }
@@ -118,7 +116,7 @@ impl<'a> SteerCheck<'a> {
             return Ok(());
         }
         let sentence = format!("claim {} has withdrawn no choice of it, or it is not free", claim.key);
-        refuse(Breach::SteerWrong, ObjectName::Volume(volume.name.clone()), sentence)
+        refuse(Breach::SteerWrong, Key::Volume(volume.name.clone()), sentence)
     }
 
     /// S3. The volume is read before the claim: if the choice was withdrawn in between, its fence is still to
@@ -163,7 +161,7 @@ impl<'a> SteerCheck<'a> {
     ) -> Result<(), Objection> {
         if let Some(claim_ref) = &volume.claim_ref {
             let sentence = format!("spec.claimRef names claim {}", key_of(claim_ref));
-            return refuse(Breach::ReservationWrong, ObjectName::Volume(volume.name.clone()), sentence);
+            return refuse(Breach::ReservationWrong, Key::Volume(volume.name.clone()), sentence);
         }
         let request = Request { now: 0, subject: Subject::SyncClaim(Arc::new(claim.clone())) };
         let decision = Decision {
@@ -189,7 +187,7 @@ impl<'a> SteerCheck<'a> {
         };
         if !self.waits_for_consumer(&claim) {
             let sentence = "its class does not wait for a consumer";
-            return refuse(Breach::LabelWrong, ObjectName::Claim(key.clone()), sentence);
+            return refuse(Breach::LabelWrong, Key::Claim(key.clone()), sentence);
         }
         self.ask(&claim, &volume, |step| {
             step.suits(&claim, &volume)?;
@@ -211,7 +209,7 @@ impl<'a> SteerCheck<'a> {
             return Ok(());
         }
         let sentence = format!("it has no label of Bindery's that steers claim {claim}");
-        refuse(Breach::LabelWrong, ObjectName::Volume(target.name.clone()), sentence)
+        refuse(Breach::LabelWrong, Key::Volume(target.name.clone()), sentence)
     }
 
     fn touch(&self, target: &ClaimTarget) -> Result<(), Objection> {
@@ -222,14 +220,14 @@ impl<'a> SteerCheck<'a> {
             return Ok(());
         }
         let sentence = "no volume is reserved for it";
-        refuse(Breach::SteerWrong, ObjectName::Claim(target.key.clone()), sentence)
+        refuse(Breach::SteerWrong, Key::Claim(target.key.clone()), sentence)
     }
 
     /// S2. Upstream may be binding the volume in this moment; then the write fails by its version.
     fn release(&self, target: &VolumeTarget) -> Result<(), Objection> {
         let volume = self.live_target(target)?;
         let foreign =
-            |sentence| refuse(Breach::ReservationForeign, ObjectName::Volume(target.name.clone()), sentence);
+            |sentence| refuse(Breach::ReservationForeign, Key::Volume(target.name.clone()), sentence);
         let Some(reservation) = volume.reservation() else {
             return foreign("spec.claimRef has a uid, or another claim than the annotation of Bindery");
         };
@@ -251,7 +249,7 @@ impl<'a> SteerCheck<'a> {
             return Ok(());
         }
         let sentence = "upstream has carried no reservation out";
-        refuse(Breach::SteerWrong, ObjectName::Volume(target.name.clone()), sentence)
+        refuse(Breach::SteerWrong, Key::Volume(target.name.clone()), sentence)
     }
 
     /// A steered claim that waits for its volume, in the version that the write names.
@@ -263,10 +261,10 @@ impl<'a> SteerCheck<'a> {
             Lookup::Found(claim) if waits(&claim) => Ok(claim),
             Lookup::Found(_) => {
                 let sentence = "it is not steered, or does not wait for a volume";
-                refuse(Breach::SteerWrong, ObjectName::Claim(target.key.clone()), sentence)
+                refuse(Breach::SteerWrong, Key::Claim(target.key.clone()), sentence)
             }
             Lookup::Unreadable(error) => {
-                refuse(Breach::Unreadable, ObjectName::Claim(target.key.clone()), error.to_string())
+                refuse(Breach::Unreadable, Key::Claim(target.key.clone()), error.to_string())
             }
             Lookup::Absent | Lookup::Failed(_) => stale_claim(&target.key, "it is gone"),
         }
@@ -277,7 +275,7 @@ impl<'a> SteerCheck<'a> {
         match self.view.volume(&target.name) {
             Lookup::Found(volume) if volume.target() == *target => Ok(volume),
             Lookup::Unreadable(error) => {
-                refuse(Breach::Unreadable, ObjectName::Volume(target.name.clone()), error.to_string())
+                refuse(Breach::Unreadable, Key::Volume(target.name.clone()), error.to_string())
             }
             Lookup::Found(_) | Lookup::Absent | Lookup::Failed(_) => {
                 stale_volume(&target.name, "it has another version")
@@ -294,18 +292,18 @@ impl<'a> SteerCheck<'a> {
     }
 
     fn live_volume(&self, name: &Text) -> Result<Option<&'a Volume>, Objection> {
-        let object = ObjectName::Volume(name.clone());
+        let object = Key::Volume(name.clone());
         proven(object, self.view.volume_proof(name))
     }
 
     fn live_claim(&self, key: &ClaimKey) -> Result<Option<&'a Claim>, Objection> {
-        let object = ObjectName::Claim(key.clone());
+        let object = Key::Claim(key.clone());
         proven(object, self.view.claim_proof(key))
     }
 }
 
 /// An object from a live read; `None` if there is none.
-fn proven<T>(object: ObjectName, proof: Option<&Lookup<Arc<T>>>) -> Result<Option<&T>, Objection> {
+fn proven<T>(object: Key, proof: Option<&Lookup<Arc<T>>>) -> Result<Option<&T>, Objection> {
     match proof {
         None => Err(Objection::Prove(object)),
         Some(Lookup::Found(found)) => Ok(Some(found)),
@@ -352,14 +350,14 @@ fn needs(claim: &Claim, volume: &Volume, reservation: &Reservation) -> bool {
         && claim.access_modes.iter().all(|mode| volume.access_modes.contains(mode))
 }
 
-fn refuse<T>(breach: Breach, object: ObjectName, sentence: impl Into<String>) -> Result<T, Objection> {
+fn refuse<T>(breach: Breach, object: Key, sentence: impl Into<String>) -> Result<T, Objection> {
     Err(Refusal { breach, object, step: None, sentence: sentence.into() }.into())
 }
 
 fn stale_claim<T>(key: &ClaimKey, what: &'static str) -> Result<T, Objection> {
-    Err(Objection::Stale { object: ObjectName::Claim(key.clone()), what })
+    Err(Objection::Stale { object: Key::Claim(key.clone()), what })
 }
 
 fn stale_volume<T>(name: &Text, what: &'static str) -> Result<T, Objection> {
-    Err(Objection::Stale { object: ObjectName::Volume(name.clone()), what })
+    Err(Objection::Stale { object: Key::Volume(name.clone()), what })
 }

@@ -2,8 +2,8 @@
 
 use super::case::Ref;
 use super::effects::Effects;
-use super::{Breach, Case, ObjectName, Objection, Refusal};
-use crate::{Action, Claim, ClaimKey, ClaimRef, ClaimTarget, Lookup, Text, Volume, VolumeTarget};
+use super::{Breach, Case, Objection, Refusal};
+use crate::{Action, Claim, ClaimKey, ClaimRef, ClaimTarget, Key, Lookup, Text, Volume, VolumeTarget};
 
 /// Checks one step, on the objects as the steps before it left them.
 #[derive(Clone, Copy)]
@@ -76,7 +76,7 @@ impl<'a> StepCheck<'a> {
 
     /// The claim that the step names (G5), which can be read (G7).
     pub(super) fn claim(&self, target: &ClaimTarget) -> Result<Ref<'a, Claim>, Objection> {
-        let object = || ObjectName::Claim(target.key.clone());
+        let object = || Key::Claim(target.key.clone());
         self.readable_claim(&target.key, object)?;
         if let Some(written) = self.effects.claim(&target.uid) {
             return if written.version == target.version && written.key == target.key {
@@ -90,7 +90,7 @@ impl<'a> StepCheck<'a> {
 
     /// The volume that the step names (G5), which can be read (G7).
     pub(super) fn volume(&self, target: &VolumeTarget) -> Result<Ref<'a, Volume>, Objection> {
-        let object = || ObjectName::Volume(target.name.clone());
+        let object = || Key::Volume(target.name.clone());
         self.readable_volume(&target.name, object)?;
         if self.effects.deleted.contains(&target.uid) {
             return self.refuse(Breach::NotRead, object(), "an earlier step deletes it".into());
@@ -137,7 +137,7 @@ impl<'a> StepCheck<'a> {
         }
         match self.case.view.volume(&volume.name) {
             Lookup::Found(now) if now.uid == volume.uid && holds(&now) => Ok(()),
-            _ => Err(Objection::Stale { object: ObjectName::Volume(volume.name.clone()), what }),
+            _ => Err(Objection::Stale { object: Key::Volume(volume.name.clone()), what }),
         }
     }
 
@@ -162,7 +162,7 @@ impl<'a> StepCheck<'a> {
         };
         match now {
             Lookup::Found(now) if now.uid == claim.uid && holds(now) => Ok(()),
-            _ => Err(Objection::Stale { object: ObjectName::Claim(claim.key.clone()), what }),
+            _ => Err(Objection::Stale { object: Key::Claim(claim.key.clone()), what }),
         }
     }
 
@@ -170,7 +170,7 @@ impl<'a> StepCheck<'a> {
     pub(super) fn readable_claim(
         &self,
         key: &ClaimKey,
-        acted_on: impl FnOnce() -> ObjectName,
+        acted_on: impl FnOnce() -> Key,
     ) -> Result<(), Objection> {
         match self.case.unreadable_claim(key) {
             Some(error) => self.unreadable(acted_on(), &format!("claim {key}"), &error),
@@ -182,7 +182,7 @@ impl<'a> StepCheck<'a> {
     pub(super) fn readable_volume(
         &self,
         name: &str,
-        acted_on: impl FnOnce() -> ObjectName,
+        acted_on: impl FnOnce() -> Key,
     ) -> Result<(), Objection> {
         match self.case.unreadable_volume(name) {
             Some(error) => self.unreadable(acted_on(), &format!("volume {name}"), &error),
@@ -193,20 +193,13 @@ impl<'a> StepCheck<'a> {
     /// The claim that the volume names must be readable or absent (G7).
     pub(super) fn readable_claim_of(&self, volume: &Volume) -> Result<(), Objection> {
         match &volume.claim_ref {
-            Some(claim_ref) => {
-                self.readable_claim(&key_of(claim_ref), || ObjectName::Volume(volume.name.clone()))
-            }
+            Some(claim_ref) => self.readable_claim(&key_of(claim_ref), || Key::Volume(volume.name.clone())),
             None => Ok(()),
         }
     }
 
     /// Refuses the step.
-    pub(super) fn refuse<T>(
-        &self,
-        breach: Breach,
-        object: ObjectName,
-        sentence: String,
-    ) -> Result<T, Objection> {
+    pub(super) fn refuse<T>(&self, breach: Breach, object: Key, sentence: String) -> Result<T, Objection> {
         Err(self.refusal(breach, object, sentence))
     }
 
@@ -217,7 +210,7 @@ impl<'a> StepCheck<'a> {
         volume: &Volume,
         sentence: impl Into<String>,
     ) -> Result<T, Objection> {
-        self.refuse(breach, ObjectName::Volume(volume.name.clone()), sentence.into())
+        self.refuse(breach, Key::Volume(volume.name.clone()), sentence.into())
     }
 
     /// Refuses the step, for a claim.
@@ -227,7 +220,7 @@ impl<'a> StepCheck<'a> {
         claim: &Claim,
         sentence: impl Into<String>,
     ) -> Result<T, Objection> {
-        self.refuse(breach, ObjectName::Claim(claim.key.clone()), sentence.into())
+        self.refuse(breach, Key::Claim(claim.key.clone()), sentence.into())
     }
 
     /// Refuses the step, for the subject of the request.
@@ -236,23 +229,23 @@ impl<'a> StepCheck<'a> {
         breach: Breach,
         sentence: impl Into<String>,
     ) -> Result<T, Objection> {
-        self.refuse(breach, super::subject(self.case.request), sentence.into())
+        self.refuse(breach, self.case.request.subject.key(), sentence.into())
     }
 
-    fn refusal(&self, breach: Breach, object: ObjectName, sentence: String) -> Objection {
+    fn refusal(&self, breach: Breach, object: Key, sentence: String) -> Objection {
         Objection::Refused(Refusal { breach, object, step: self.step, sentence })
     }
 
-    fn unreadable<T>(&self, object: ObjectName, what: &str, error: &Text) -> Result<T, Objection> {
+    fn unreadable<T>(&self, object: Key, what: &str, error: &Text) -> Result<T, Objection> {
         self.refuse(Breach::Unreadable, object, format!("{what} cannot be read: {error}"))
     }
 
-    pub(super) fn not_read(&self, object: ObjectName, uid: &str, version: &str) -> Objection {
+    pub(super) fn not_read(&self, object: Key, uid: &str, version: &str) -> Objection {
         let sentence = format!("metadata.uid {uid:?} at resourceVersion {version:?} was not read");
         self.refusal(Breach::NotRead, object, sentence)
     }
 
-    fn two_versions(&self, object: ObjectName, first: &str, second: &str) -> Objection {
+    fn two_versions(&self, object: Key, first: &str, second: &str) -> Objection {
         let sentence = format!("one step names resourceVersion {first:?} and a later one {second:?}");
         self.refusal(Breach::TwoVersions, object, sentence)
     }

@@ -10,9 +10,8 @@ use bindery_core::{
     Answer, BindingMode, Class, Decision, Evidence, Exchange, Lookup, Outcome, Question, Request, Subject,
     Volume,
 };
-use bindery_journal::{ChainDigest, Entry, FolderWriter, Header, Record, Redacted, Rotation, Verdict, What};
+use bindery_journal::{ChainDigest, Entry, FolderWriter, GuardRead, Header, Record, Rotation, Verdict, What};
 use bindery_policy::{PolicyEvidence, Skipped, Unscored};
-use serde::Serialize;
 
 pub(crate) fn volume(name: &str) -> Volume {
     Volume {
@@ -37,8 +36,8 @@ pub(crate) fn record(name: &str) -> Record {
     decision.requeue_after_ms = Some(1);
     let request = Request { now: 1_700_000_000, subject: Subject::SyncVolume(Arc::new(volume(name))) };
     let evidence = Evidence { engine: "asking".to_owned(), request, exchanges, decision };
-    let redacted = Redacted::default();
-    Record { evidence, guard: Verdict::Passed, chain: None, policies: None, fuel: None, redacted }
+    let (reads, redacted) = Default::default();
+    Record { evidence, guard: Verdict::Passed, chain: None, policies: None, fuel: None, reads, redacted }
 }
 
 /// A record of a decision that a policy was skipped for.
@@ -58,16 +57,13 @@ pub(crate) fn with_policies(name: &str) -> Record {
     Record { policies: Some(policies), chain: Some(chain), ..record(name) }
 }
 
-/// What policies have said, as it was written before the fuel of their calls was recorded.
-pub(crate) fn without_calls(policies: &PolicyEvidence) -> impl Serialize + '_ {
-    let PolicyEvidence { chain, matchers, volumes_left_out, unscored, reclaimers, skipped, calls: _ } =
-        policies;
-    (chain, matchers, volumes_left_out, unscored, reclaimers, skipped)
-}
-
 /// An entry about a decision of a volume.
 pub(crate) fn entry(name: &str) -> Entry {
-    Entry { at_ms: 1_700_000_000_001, what: What::Decision(Box::new(with_policies(name))) }
+    let found = [Ok(Some(("u".to_owned(), "7".to_owned()))), Ok(None), Err("no answer".to_owned())];
+    let reads =
+        found.map(|found| GuardRead { object: "ns/c".to_owned(), claim: true, found }).into_iter().collect();
+    let record = Record { reads, ..with_policies(name) };
+    Entry { at_ms: 1_700_000_000_001, what: What::Decision(Box::new(record)) }
 }
 
 /// Files are ended after each block that makes them larger than this.

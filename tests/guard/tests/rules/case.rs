@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bindery_core::guard::{self, Case, ObjectName, Objection, Reclaim, SteerView, View};
+use bindery_core::guard::{self, Case, Objection, Reclaim, SteerView, View};
 use bindery_core::{
-    AccessMode, Answer, Claim, ClaimKey, Class, Decision, Exchange, Lookup, MatchVerdict, Quantity, Question,
-    Request, Source, Text, Volume,
+    AccessMode, Answer, Claim, ClaimKey, Class, Decision, Exchange, Key, Lookup, MatchVerdict, Quantity,
+    Question, Request, Source, Text, Volume,
 };
 
 /// A decision and all that it is checked by.
@@ -73,8 +73,8 @@ impl TestCase {
 pub(crate) fn word(answer: &Result<(), Objection>) -> &'static str {
     match answer {
         Ok(()) => "allowed",
-        Err(Objection::Prove(ObjectName::Claim(_))) => "prove-claim",
-        Err(Objection::Prove(ObjectName::Volume(_))) => "prove-volume",
+        Err(Objection::Prove(Key::Claim(_))) => "prove-claim",
+        Err(Objection::Prove(Key::Volume(_))) => "prove-volume",
         Err(Objection::Judge) => "judge",
         Err(Objection::Stale { .. }) => "stale",
         Err(Objection::Contradicted { .. }) => "contradicted",

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bindery_core::{
     ClaimFact, ClaimKey, ClaimRef, Decision, Evidence, Quantity, Request, Spread, Volume, VolumeFact,
 };
-use bindery_journal::{Redacted, Verdict as Guard};
+use bindery_journal::Verdict as Guard;
 use bindery_kit::{gib, volume};
 use bindery_policy::{ClaimView, Judged, Narrowing, PolicyEvidence, Reason, Released};
 
@@ -72,8 +72,9 @@ fn record(subject: Subject, policies: PolicyEvidence) -> Record {
     let request = Request { now: 0, subject };
     let (engine, decision) = (String::new(), Decision::done());
     let evidence = Evidence { engine, request, exchanges: Vec::new(), decision };
-    let (guard, redacted) = (Guard::Passed, Redacted::default());
-    Record { evidence, guard, chain: None, policies: Some(policies), fuel: None, redacted }
+    let (reads, redacted) = Default::default();
+    let (guard, policies) = (Guard::Passed, Some(policies));
+    Record { evidence, guard, chain: None, policies, fuel: None, reads, redacted }
 }
 
 /// The cases of records, and what was told.
