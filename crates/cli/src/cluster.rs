@@ -19,8 +19,16 @@ pub(crate) struct ClusterArguments {
 impl ClusterArguments {
     /// A client of the cluster.
     pub(crate) async fn client(&self) -> Result<ApiClient> {
+        Ok(self.client_and_namespace("").await?.0)
+    }
+
+    /// A client of the cluster, and the namespace of the context. The error names the remedy, and behind it
+    /// `or_else`, what may be given instead.
+    pub(crate) async fn client_and_namespace(&self, or_else: &str) -> Result<(ApiClient, String)> {
         let client = ApiClient::of_user(self.kubeconfig.as_deref(), self.context.as_deref()).await;
-        let client = client.map(|(client, _)| client);
-        client.context("the kubeconfig cannot be used; name one by --kubeconfig")
+        client.with_context(|| match &self.kubeconfig {
+            Some(path) => format!("--kubeconfig {} cannot be used", path.display()),
+            None => format!("the kubeconfig cannot be used; name one by --kubeconfig{or_else}"),
+        })
     }
 }

@@ -24,6 +24,7 @@ use bindery_kube::read::ReadError;
 use bindery_policy::{Chain, ENGINE};
 use jiff::Timestamp;
 
+use crate::cluster::ClusterArguments;
 use crate::engine::EngineArguments;
 use crate::manifest::{self, Manifest};
 use crate::objects::Resource;
@@ -62,12 +63,8 @@ pub(crate) struct Arguments {
     /// Read subfolders too.
     #[arg(short = 'R', long, requires = "files")]
     recursive: bool,
-    /// Kubeconfig of the cluster. By default those of the variable `KUBECONFIG`, else `~/.kube/config`.
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig. By default the current one.
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
+    #[command(flatten)]
+    cluster: ClusterArguments,
     /// Say what was decided of the object at this time, such as 2026-11-26T15:00:00Z: the last decision up to
     /// then, by which engine and policies, with every candidate, and what became of its writes.
     #[arg(long, value_name = "TIME", requires = "journal",
@@ -184,14 +181,7 @@ impl Arguments {
 
     /// A client of the cluster, and the namespace of the context.
     async fn cluster(&self) -> Result<(ApiClient, String)> {
-        let client = ApiClient::of_user(self.kubeconfig.as_deref(), self.context.as_deref()).await;
-        client.with_context(|| match &self.kubeconfig {
-            Some(path) => format!("--kubeconfig {} cannot be used", path.display()),
-            None => {
-                "the kubeconfig cannot be used; name one by --kubeconfig, or give manifests by --filename"
-                    .to_owned()
-            }
-        })
+        self.cluster.client_and_namespace(", or give manifests by --filename").await
     }
 
     /// The policies of the cluster beside those of files; `None` if it has none.
