@@ -68,8 +68,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(journal) = &arguments.journal {
         return arguments.print_journal(journal);
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let shown = runtime.block_on(arguments.read())?;
+    let shown = crate::block_on(arguments.read())?;
     arguments.print(&shown, "No policy or engine is in mode shadow.\n", Shown::text)
 }
 

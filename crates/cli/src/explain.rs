@@ -97,8 +97,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         engine_name: arguments.engine.name(),
         policies: arguments.policies.load(arguments.engine.cache(), Purpose::Show)?,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
+    crate::block_on(async {
         let cluster = if arguments.files.is_empty() { Some(arguments.cluster().await?) } else { None };
         let loaded = match &cluster {
             Some((client, _)) => arguments.policies_of(client, &decider.policies).await?,
@@ -171,8 +170,7 @@ impl Arguments {
             _ => return None,
         };
         let resource = resource(kind).ok().filter(|_| self.files.is_empty())?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
-        let names = runtime.block_on(async {
+        let names = crate::block_on(async {
             let (client, namespace) = self.cluster().await?;
             live::names(&client, resource, self.namespace.as_deref().unwrap_or(&namespace)).await
         });

@@ -84,8 +84,7 @@ struct Decider {
 
 /// Runs `bindery policy preview`. Errors name the object and the remedy.
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (changes, counts) = runtime.block_on(arguments.preview())?;
+    let (changes, counts) = crate::block_on(arguments.preview())?;
     arguments.output.print(&changes, |out| {
         if changes.is_empty() {
             let (claims, volumes) = counts;

@@ -8,9 +8,9 @@ use anyhow::{Context as _, Result};
 use bindery_policy::is_name;
 use bindery_registry::{Access, Artifact, Layout, Name, copy, pull};
 
-use super::registry::{KeyArguments, PlaceArguments, wait};
+use super::registry::{KeyArguments, PlaceArguments};
 use super::verify::report;
-use crate::output;
+use crate::{block_on, output};
 
 /// Annotation of an artifact: its name.
 const TITLE: &str = "org.opencontainers.image.title";
@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let Arguments { from, destination, keys } = arguments;
     let (name, trust) = (from.name()?, keys.trust()?);
     let mut text = String::new();
-    let outcome = wait(async {
+    let outcome = block_on(async {
         let repository = from.open(Access::Pull)?;
         let (digest, artifact) = pull(&*repository, &name).await?;
         if let Some(trust) = &trust {

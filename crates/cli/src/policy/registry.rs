@@ -1,7 +1,6 @@
 //! What the commands for registries have in common.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -11,6 +10,8 @@ use bindery_registry::{
     Access, Credentials, Descriptor, Digest, Layout, Name, Prefix, PublicKey, Reference, Registry,
     RegistryError, Repository, Require, Timeouts, Trust, TrustedKeys, media, pull,
 };
+
+use crate::block_on;
 
 /// How registries are reached.
 #[derive(Clone, Default, clap::Args)]
@@ -91,7 +92,7 @@ impl RegistryArguments {
     /// The module of a registry, read with the credentials of the user.
     pub(crate) fn module(&self, reference: &Reference) -> Result<Vec<u8>> {
         let name = name(reference)?;
-        wait(async {
+        block_on(async {
             let repository = self.client_of_user()?.repository(reference, Access::Pull)?;
             let (_, artifact) = pull(&repository, &name).await?;
             Ok(artifact.module)
@@ -102,7 +103,7 @@ impl RegistryArguments {
     /// user; `None` if it is not there.
     pub(crate) fn find(&self, repository: &Reference, digest: Digest) -> Result<Option<Vec<u8>>> {
         let blob = Descriptor { digest, size: MODULE_MAX as u64, ..Descriptor::of(media::WASM_LAYER, &[]) };
-        wait(async {
+        block_on(async {
             let repository = self.client_of_user()?.repository(repository, Access::Pull)?;
             match repository.blob(&blob, MODULE_MAX).await {
                 Ok(module) => Ok(Some(module)),
@@ -208,9 +209,4 @@ impl KeyArguments {
         let trusted = trusted.collect::<Result<BTreeMap<_, _>>>()?;
         Ok((!trusted.is_empty()).then(|| Trust::new(trusted)))
     }
-}
-
-/// Waits for what a registry does.
-pub(super) fn wait<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }
