@@ -5,7 +5,8 @@ use bindery_controller::Key;
 use bindery_core::{Lookup, Source, Text, Volume, VolumePhase};
 use serde::Serialize;
 
-use super::{Decider, advice, lines, text};
+use super::{advice, lines, text};
+use crate::plan::decider::Decider;
 use crate::plan::load::Object;
 use crate::plan::outcome::{VolumePlan, volume_plan};
 use crate::plan::planner::Planner;
@@ -62,7 +63,7 @@ pub(super) async fn explain(
         Some(claim) if volume.phase == VolumePhase::Bound => {
             let planner = decider.planner(objects).await?;
             planner.delete_claim(claim).await?;
-            decider.settle(&planner, &key).await?;
+            decider.settle_alone(&planner, &key).await?;
             Some(volume_plan(&planner, name).map_or_else(|| "it stays as it is".to_owned(), |plan| plan.fate))
         }
         _ => None,

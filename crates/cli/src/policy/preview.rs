@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use bindery_controller::Key;
-use bindery_core::{ClaimKey, Declared, Engine, Text};
+use bindery_core::{ClaimKey, Declared, Text};
 use bindery_host::Limits;
 use bindery_kube::read::{self, ReadError};
 use bindery_kube::{ApiClient, PolicyObjects};
-use bindery_policy::{Chain, Says};
+use bindery_policy::Says;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -20,7 +20,8 @@ use crate::engine::EngineArguments;
 use crate::manifest::{self, Manifest};
 use crate::objects::{Resource, Title};
 use crate::output::Format;
-use crate::plan::load::{self, Object};
+use crate::plan::decider::Decider;
+use crate::plan::load;
 use crate::plan::outcome::{self, Gets, claim_plan, volume_plan};
 use crate::plan::planner::Planner;
 use crate::policies::object::{self, Effect, Hosts, LoadedObject, object_name};
@@ -75,13 +76,6 @@ struct Fares {
     why: String,
 }
 
-/// What decides about a cluster.
-#[derive(Clone)]
-struct Decider {
-    engine: Arc<dyn Engine>,
-    policies: Arc<Chain>,
-}
-
 /// Runs `bindery policy preview`. Errors name the object and the remedy.
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let (changes, counts) = crate::block_on(arguments.preview())?;
@@ -106,8 +100,8 @@ impl Arguments {
         let mut declared = now.policies.declared();
         declared.include(changed.policies.declared());
         let objects = load::sort(all(&client, &declared).await?)?;
-        let now = self.settle(now, objects.clone()).await?;
-        let changed = self.settle(changed, objects).await?;
+        let now = now.settle(objects.clone()).await?;
+        let changed = changed.settle(objects).await?;
         let counts = (now.claims_before().count(), now.volumes_before().count());
         let mut changes = claims(&now, &changed);
         changes.extend(volumes(&now, &changed));
@@ -118,11 +112,6 @@ impl Arguments {
     async fn of_cluster(&self, client: &ApiClient, hosts: &Hosts) -> Result<Decider> {
         let files = self.policies.load(self.engine.cache(), Purpose::Show)?;
         let loaded = object::of_cluster(client, hosts).await.map_err(explained)?;
-        for ((kind, name), object) in &loaded {
-            if let Some(why) = object.why_not_ready() {
-                eprintln!("note: {kind} {name} cannot be loaded here, so what it holds seems to wait: {why}");
-            }
-        }
         let active = loaded.values().filter(|object| !object.is_shadow());
         let mut engines = active.filter_map(|object| match &object.effect {
             Effect::Engine(engine) => Some(Arc::clone(engine)),
@@ -133,7 +122,7 @@ impl Arguments {
             None => self.engine.load(Limits::default())?,
         };
         let policies = Arc::new(object::chain(&files, &loaded, true).within(Duration::MAX, Instant::now));
-        Ok(Decider { engine, policies })
+        Ok(Decider { engine, engine_name: self.engine.name(), policies })
     }
 
     /// The same with what the files have.
@@ -167,13 +156,6 @@ impl Arguments {
             }
         }
         Ok(changed)
-    }
-
-    /// The cluster when all is decided.
-    async fn settle(&self, Decider { engine, policies }: Decider, objects: Vec<Object>) -> Result<Planner> {
-        let planner = Planner::new(engine, policies, objects).await?;
-        planner.settle().await.with_context(|| self.engine.name())?;
-        Ok(planner)
     }
 }
 
