@@ -2,8 +2,13 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use bindery_kube::ApiClient;
+use bindery_kube::read::ReadError;
+use serde_json::Value;
+
+use crate::manifest::Manifest;
+use crate::objects::Resource;
 
 /// The cluster.
 #[derive(clap::Args)]
@@ -31,4 +36,18 @@ impl ClusterArguments {
             None => format!("the kubeconfig cannot be used; name one by --kubeconfig{or_else}"),
         })
     }
+}
+
+/// The error of a read or patch for a user, who may lack one of these rights.
+pub(crate) fn explained(rights: &str) -> impl Fn(ReadError) -> anyhow::Error {
+    move |error| match error {
+        ReadError::Forbidden(message) => anyhow!("{message}; ask for this right: {rights}"),
+        error => error.into(),
+    }
+}
+
+/// An object that was read from a cluster.
+pub(crate) fn manifest(resource: Resource, object: Value) -> Manifest {
+    let (file, place) = ("the cluster".to_owned(), "its API".to_owned());
+    Manifest { file, place, object: resource.complete(object) }
 }

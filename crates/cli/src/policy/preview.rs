@@ -9,13 +9,12 @@ use anyhow::{Result, anyhow, bail};
 use bindery_controller::Key;
 use bindery_core::{ClaimKey, Declared, Text};
 use bindery_host::Limits;
-use bindery_kube::read::{self, ReadError};
-use bindery_kube::{ApiClient, PolicyObjects};
+use bindery_kube::{ApiClient, PolicyObjects, read};
 use bindery_policy::Says;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::cluster::ClusterArguments;
+use crate::cluster::{self, ClusterArguments, explained};
 use crate::engine::EngineArguments;
 use crate::manifest::{self, Manifest};
 use crate::objects::{Resource, Title};
@@ -111,7 +110,7 @@ impl Arguments {
     /// What the cluster has.
     async fn of_cluster(&self, client: &ApiClient, hosts: &Hosts) -> Result<Decider> {
         let files = self.policies.load(self.engine.cache(), Purpose::Show)?;
-        let loaded = object::of_cluster(client, hosts).await.map_err(explained)?;
+        let loaded = object::of_cluster(client, hosts).await.map_err(explained(RIGHTS))?;
         let active = loaded.values().filter(|object| !object.is_shadow());
         let mut engines = active.filter_map(|object| match &object.effect {
             Effect::Engine(engine) => Some(Arc::clone(engine)),
@@ -181,10 +180,8 @@ async fn all(client: &ApiClient, declared: &Declared) -> Result<Vec<Manifest>> {
     ];
     let mut manifests = Vec::new();
     for (resource, path) in resources.into_iter().chain(namespaces) {
-        for object in read::list(client, &path).await.map_err(explained)? {
-            let (file, place) = ("the cluster".to_owned(), "its API".to_owned());
-            manifests.push(Manifest { file, place, object: resource.complete(object) });
-        }
+        let objects = read::list(client, &path).await.map_err(explained(RIGHTS))?;
+        manifests.extend(objects.into_iter().map(|object| cluster::manifest(resource, object)));
     }
     Ok(manifests)
 }
@@ -242,13 +239,6 @@ fn fate(planner: &Planner, name: &Text) -> Fares {
     let days = |millis: u64| millis.div_ceil(24 * 60 * 60 * 1_000);
     let why = again.map(|millis| format!("it is decided again within {} days", days(millis)));
     Fares { what, why: why.unwrap_or_default() }
-}
-
-fn explained(error: ReadError) -> anyhow::Error {
-    match error {
-        ReadError::Forbidden(message) => anyhow!("{message}; ask for this right: {RIGHTS}"),
-        error => error.into(),
-    }
 }
 
 impl Change {
