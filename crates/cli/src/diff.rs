@@ -213,14 +213,15 @@ mod tests {
 
     #[test]
     fn each_difference_is_a_line_with_both_reasons() {
-        let answer =
-            |answer: &str, reason: &str| ShadowAnswer { answer: answer.into(), reason: reason.into() };
         let difference = ShadowDifference {
             time: "2026-11-26T15:00:00Z".into(),
             object: "pvc ns/c".into(),
             kind: "other-volume".into(),
-            active: answer("binds volume v1", ""),
-            shadow: answer("binds volume v2", "policy zone rejects volume v1: its zone is b, not a"),
+            active: ShadowAnswer::new("binds volume v1", ""),
+            shadow: ShadowAnswer::new(
+                "binds volume v2",
+                "policy zone rejects volume v1: its zone is b, not a",
+            ),
         };
         let shadow = ShadowStatus {
             compared: 3,

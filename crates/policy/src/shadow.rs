@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 
 use crate::{
-    Chain, FormerClaim, MATCH_POLICY, Policy, PolicyMetrics, RECLAIM_POLICY, ReclaimRule, Surroundings, Waits,
+    Chain, FormerClaim, MATCH_POLICY, Policy, PolicyMetrics, RECLAIM_POLICY, ReclaimRule, ShadowAnswer,
+    ShadowReleased, Surroundings, Waits,
 };
 
 /// Differences that are kept, so that a status stays small.
@@ -53,21 +54,12 @@ pub struct Difference {
     /// How it differs.
     pub kind: DifferenceKind,
     /// What was decided.
-    pub active: Answered,
+    pub active: ShadowAnswer,
     /// What the shadow decides.
-    pub shadow: Answered,
+    pub shadow: ShadowAnswer,
 }
 
-/// An answer with its reason, each a short line.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answered {
-    /// What is done.
-    pub answer: Text,
-    /// Why.
-    pub reason: Text,
-}
-
-impl Answered {
+impl ShadowAnswer {
     /// An answer with its reason. Line breaks become spaces, and what is too long is cut.
     pub fn new(answer: &str, reason: &str) -> Self {
         Self { answer: line(answer), reason: line(reason) }
@@ -84,19 +76,6 @@ pub(crate) fn line(text: &str) -> Text {
     line.into()
 }
 
-/// What would have become of the volumes that are released now, by a reclaimer in shadow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReleasedFates {
-    /// They would be kept.
-    pub kept: u64,
-    /// They would be kept, and deleted later.
-    pub later: u64,
-    /// They would have been deleted by now.
-    pub due: u64,
-    /// They would be offered again, with their data or scrubbed.
-    pub offered: u64,
-}
-
 /// What the decisions of a shadow have shown since the start of the process. Clones count together.
 #[derive(Clone, Debug, Default)]
 pub struct ShadowMetrics(Arc<Inner>);
@@ -108,7 +87,7 @@ struct Inner {
     dropped: Counter,
     differences: [Counter; DifferenceKind::ALL.len()],
     latest: Mutex<VecDeque<Difference>>,
-    released: Mutex<Option<ReleasedFates>>,
+    released: Mutex<Option<ShadowReleased>>,
 }
 
 impl ShadowMetrics {
@@ -141,12 +120,12 @@ impl ShadowMetrics {
 
     /// What would have become of the volumes that were released when they were counted last; `None` if they
     /// were not, or if it is no reclaimer.
-    pub fn released(&self) -> Option<ReleasedFates> {
+    pub fn released(&self) -> Option<ShadowReleased> {
         *self.0.released.lock()
     }
 
     /// Sets what would have become of released volumes.
-    pub fn set_released(&self, fates: ReleasedFates) {
+    pub fn set_released(&self, fates: ShadowReleased) {
         *self.0.released.lock() = Some(fates);
     }
 
@@ -228,7 +207,7 @@ mod tests {
     use super::*;
 
     fn difference(object: &str, kind: DifferenceKind, time: i64) -> Difference {
-        let (active, shadow) = (Answered::new("a", "b"), Answered::new("c", "d"));
+        let (active, shadow) = (ShadowAnswer::new("a", "b"), ShadowAnswer::new("c", "d"));
         Difference { time, object: object.into(), kind, active, shadow }
     }
 
@@ -254,7 +233,7 @@ mod tests {
     #[test]
     fn an_answer_is_one_short_line() {
         let long = format!("one\n\ttwo {}", "é".repeat(300));
-        let answered = Answered::new(&long, "why");
+        let answered = ShadowAnswer::new(&long, "why");
         assert!(answered.answer.starts_with("one two é"), "{}", answered.answer);
         assert_eq!(answered.answer.chars().count(), TEXT_MAX + 1);
     }

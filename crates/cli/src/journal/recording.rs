@@ -14,7 +14,7 @@ use bindery_journal::{
     Appender, ChainDigest, Counts, Differed, FolderWriter, Header, JournalWriter, Record, Redacted, Redactor,
     Rotation, Swap, Told, Verdict, What, Wrote,
 };
-use bindery_policy::Answered;
+use bindery_policy::ShadowAnswer;
 use bindery_store::Kind;
 
 use super::redaction::RedactionArguments;
@@ -176,7 +176,7 @@ impl Journal for Recorder {
     }
 
     fn differed(&self, DifferenceRecord { shadow, engine, chain, difference }: DifferenceRecord<'_>) {
-        let told = |Answered { answer, reason }: &Answered| Told {
+        let told = |ShadowAnswer { answer, reason }: &ShadowAnswer| Told {
             answer: answer.to_string(),
             reason: reason.to_string(),
         };

@@ -6,7 +6,7 @@ use bindery_core::{
     Action, Answer, ClaimKey, Decision, EventKind, Exchange, Fate, Lookup, OperationKind, Outcome, Question,
     ReclaimVerdict, Request, Source, Subject, Text, Volume,
 };
-use bindery_policy::{Answered, Difference, DifferenceKind, Rejections, Rounds, Says, Waits};
+use bindery_policy::{Difference, DifferenceKind, Rejections, Rounds, Says, ShadowAnswer, Waits};
 use bindery_store::Store;
 
 use super::decide::ShadowDecider;
@@ -237,8 +237,8 @@ impl<T> ShadowDecider<T> {
             time: made.request.now,
             object: object.into(),
             kind,
-            active: Answered::new(&active.answer(), &why(&active, &made.policies, shadow)),
-            shadow: Answered::new(&shadow.answer(), &why(shadow, &shadowing.policies, &active)),
+            active: ShadowAnswer::new(&active.answer(), &why(&active, &made.policies, shadow)),
+            shadow: ShadowAnswer::new(&shadow.answer(), &why(shadow, &shadowing.policies, &active)),
         })
     }
 

@@ -16,7 +16,7 @@ use bindery_kit::{
     reclaim_rule,
 };
 use bindery_policy::{
-    Chain, Difference, DifferenceKind, Matches, OnFailure, Policy, ReleasedFates, ShadowMetrics, Wish,
+    Chain, Difference, DifferenceKind, Matches, OnFailure, Policy, ShadowMetrics, ShadowReleased, Wish,
 };
 use bindery_store::Delivery;
 use tokio::task::{spawn_blocking, yield_now};
@@ -353,7 +353,7 @@ async fn released_volumes_are_counted_by_what_would_have_become_of_them() {
     let later = shadow("later", ShadowPart::Reclaim(after_a_day()));
     let binder = binder(&double, vec![], std::slice::from_ref(&later));
     binder.count_released_for_shadows();
-    let fates = ReleasedFates { later: 1, due: 1, ..ReleasedFates::default() };
+    let fates = ShadowReleased { later: 1, due: 1, ..ShadowReleased::default() };
     assert_eq!(later.metrics.released(), Some(fates));
     assert_eq!(double.writes(), []);
 }

@@ -3,7 +3,7 @@
 use std::fmt::Error;
 
 use bindery_controller::Shadow;
-use bindery_policy::{DifferenceKind, ReleasedFates, ShadowMetrics};
+use bindery_policy::{DifferenceKind, ShadowMetrics, ShadowReleased};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
@@ -52,7 +52,7 @@ impl Collector for Shadows {
             ("shadow_differences", "Decisions of a shadow that differ from those made, by how");
         family(&mut encoder, name, help, MetricType::Counter, ["kind", "name", "difference"], differences)?;
         let released = shadows.iter().filter_map(|it| Some((it, it.metrics.released()?)));
-        let fates = released.flat_map(|(it, ReleasedFates { kept, later, due, offered })| {
+        let fates = released.flat_map(|(it, ShadowReleased { kept, later, due, offered })| {
             let fates = [("kept", kept), ("later", later), ("due", due), ("offered", offered)];
             fates.map(|(fate, count)| ([it.kind(), &*it.name, fate], count))
         });
