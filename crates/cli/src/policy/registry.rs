@@ -54,7 +54,7 @@ pub(crate) struct KeyArguments {
         default_value = "any",
         value_delimiter = ','
     )]
-    registry_require: Vec<For<RequireArgument>>,
+    registry_require: Vec<For<Require>>,
 }
 
 /// A value for the modules of a prefix, or for all others.
@@ -62,15 +62,6 @@ pub(crate) struct KeyArguments {
 struct For<T> {
     prefix: Option<Prefix>,
     value: T,
-}
-
-#[derive(Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
-enum RequireArgument {
-    /// One of them.
-    #[default]
-    Any,
-    /// Each of them.
-    All,
 }
 
 impl RegistryArguments {
@@ -170,15 +161,6 @@ impl<T: FromStr<Err: std::fmt::Display>> FromStr for For<T> {
     }
 }
 
-impl FromStr for RequireArgument {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        <Self as clap::ValueEnum>::from_str(text, false)
-            .map_err(|_| format!("{text:?} is neither any nor all"))
-    }
-}
-
 impl KeyArguments {
     /// The keys, if any are given.
     pub(crate) fn trust(&self) -> Result<Option<Trust>> {
@@ -200,10 +182,7 @@ impl KeyArguments {
             }
         }
         let trusted = keys.into_iter().map(|(prefix, keys)| {
-            let require = match required.get(prefix).copied().unwrap_or_default() {
-                RequireArgument::Any => Require::Any,
-                RequireArgument::All => Require::All,
-            };
+            let require = required.get(prefix).copied().unwrap_or_default();
             Ok((prefix.clone(), TrustedKeys::new(keys, require).context("--registry-key")?))
         });
         let trusted = trusted.collect::<Result<BTreeMap<_, _>>>()?;
