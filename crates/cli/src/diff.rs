@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::cluster::ClusterArguments;
 use crate::journal::subject::time;
 use crate::output::Format;
-use crate::policies::object::object_name;
+use crate::policies::object::{is_in_shadow, object_name};
 
 /// Show what the policies and engines in mode shadow decide otherwise.
 ///
@@ -106,7 +106,7 @@ impl Arguments {
             is_there = true;
             let status: ObjectStatus = serde_json::from_value(status)
                 .with_context(|| format!("{kind} {name}: its status is of another version of Bindery"))?;
-            let wants_shadow = object["spec"]["mode"] == "shadow";
+            let wants_shadow = is_in_shadow(&object);
             if !wants_shadow && status.shadow.is_none() {
                 continue;
             }

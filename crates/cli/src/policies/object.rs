@@ -15,8 +15,8 @@ use std::sync::Arc;
 use bindery_kube::read::ReadError;
 use bindery_kube::{ApiClient, ConfigMapKey, PolicyObjects};
 use bindery_policy::{
-    Chain, ENGINE, EffectMode, LastGood, LatestFault, MATCH_POLICY, ObjectStatus, ObservedEngine, Policy,
-    RECLAIM_POLICY, ReclaimRule, RolledBack, ShadowMetrics,
+    Chain, ENGINE, LastGood, LatestFault, MATCH_POLICY, ObjectStatus, ObservedEngine, Policy, RECLAIM_POLICY,
+    ReclaimRule, RolledBack, ShadowMetrics,
 };
 use bindery_registry::{Digest, Extra};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ use tokio::task::spawn_blocking;
 
 pub(crate) use self::fault::{Cause, Fault};
 pub(crate) use self::hosts::Hosts;
-pub(crate) use self::shadow::{is_in_shadow, shadows};
+pub(crate) use self::shadow::{is_in_shadow, mode, shadows};
 use super::Document;
 use super::registry::named_digest;
 use crate::compile::ComponentKind;
@@ -306,14 +306,6 @@ fn held(object: &Value, why: &str) -> Effect {
     let objects = [object.clone(), named(matches), named(json!({"module": ""}))];
     let hold = |object: &Value| Document::of(object)?.load(Err(why.to_owned()));
     objects.iter().find_map(|object| hold(object).ok()).map_or(Effect::None, Effect::from)
-}
-
-impl LoadedObject {
-    /// Whether the object is turned off.
-    pub(crate) fn is_off(&self) -> bool {
-        let mode = serde_json::from_value(self.object["spec"]["mode"].clone());
-        matches!(mode, Ok(EffectMode::Off))
-    }
 }
 
 /// Why an object whose name another policy has is not in effect.
