@@ -93,6 +93,7 @@ pub struct JournalWriter {
 #[derive(Clone)]
 pub struct Appender(Arc<Shared>);
 
+#[derive(Default)]
 struct Shared {
     queue: Queue,
     made: AtomicU64,
@@ -133,7 +134,7 @@ impl JournalWriter {
     /// The thread cannot be started.
     pub fn start(sink: impl Sink + 'static) -> io::Result<Self> {
         let (end, ended) = mpsc::channel();
-        let shared = Arc::new(Shared::new());
+        let shared = Arc::new(Shared { free: AtomicU64::new(u64::MAX), ..Shared::default() });
         let (block, unsynced, failure_logged) = (Block::default(), None, None);
         let worker = Worker { sink, shared: Arc::clone(&shared), block, unsynced, failure_logged };
         let thread = std::thread::Builder::new().name("journal".to_owned()).spawn(move || {
@@ -177,21 +178,6 @@ impl Appender {
 }
 
 impl Shared {
-    fn new() -> Self {
-        Self {
-            queue: Queue::default(),
-            made: AtomicU64::new(0),
-            written: AtomicU64::new(0),
-            lost: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            removed: AtomicU64::new(0),
-            free: AtomicU64::new(u64::MAX),
-            failing: AtomicBool::new(false),
-            gap: Mutex::default(),
-            loss_logged: Mutex::default(),
-        }
-    }
-
     fn append(&self, entry: &Entry) {
         self.made.fetch_add(1, Ordering::Relaxed);
         let bytes = match entry.encode() {
