@@ -34,4 +34,4 @@ pub use reader::{Place, ReadError, Reader};
 pub use record::{Differed, Entry, Gap, Header, Record, Redacted, Swap, Told, Verdict, What, Wrote};
 pub use redact::{Redaction, Redactor};
 pub use replay::{Replayed, replay};
-pub use writer::{Appender, Counts, JournalWriter, Sink, Written};
+pub use writer::{Appender, Counts, JournalWriter, Sink, Written, may_log};
