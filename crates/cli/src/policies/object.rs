@@ -305,7 +305,7 @@ fn held(object: &Value, why: &str) -> Effect {
         json!({"module": "", "match": object["spec"]["match"].as_object().cloned().unwrap_or_default()});
     let objects = [object.clone(), named(matches), named(json!({"module": ""}))];
     let hold = |object: &Value| Document::of(object)?.load(Err(why.to_owned()));
-    objects.iter().find_map(|object| hold(object).ok()).map_or(Effect::None, Effect::from)
+    objects.iter().find_map(|object| hold(object).ok()).unwrap_or(Effect::None)
 }
 
 /// Why an object whose name another policy has is not in effect.
