@@ -28,6 +28,7 @@ mod facts;
 mod finding;
 pub mod guard;
 mod ident;
+mod lookup;
 mod named;
 mod operation;
 mod quantity;
@@ -47,8 +48,8 @@ pub use budget::{DecisionLimits, QuestionBudget};
 pub use claim::{Claim, ClaimAnnotations, ClaimPhase, ClaimStatus};
 pub use class::{BindingMode, Class};
 pub use cluster::{
-    Answer, Cluster, Engine, EngineFault, Lookup, Migration, Page, Plugin, PluginMatch, PluginOperation, Pod,
-    Query, Question, Slot, Source, Stop,
+    Answer, Cluster, Engine, EngineFault, Migration, Page, Plugin, PluginMatch, PluginOperation, Pod, Query,
+    Question, Slot, Source, Stop,
 };
 pub use columns::{Cell, ColumnSet, VolumeRow};
 pub use decision::{
@@ -60,6 +61,7 @@ pub use evidence::{Evidence, Exchange, Recorder, Replayer};
 pub use facts::{ClaimFact, ColumnRequirement, Declared, Facts, Narrowed, VolumeFact};
 pub use finding::{Finding, Rule};
 pub use ident::{ClaimKey, ClaimTarget, Handle, Text, Timestamp, Uid, Version, VolumeTarget};
+pub use lookup::Lookup;
 pub use operation::{Operation, OperationKind, OperationState, Point, Progress, Returned};
 pub use quantity::{Notation, NotationError, Quantity, QuantityError, QuantityFormat};
 pub use reason::{NEAREST_MAX, Reason, Tally};

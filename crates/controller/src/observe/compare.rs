@@ -4,9 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use bindery_core::steer::steering_key;
-use bindery_core::{
-    BindingMode, Claim, ClaimKey, Lookup, NO_PROVISIONER, Source, Text, Uid, Version, Volume,
-};
+use bindery_core::{Claim, ClaimKey, Lookup, NO_PROVISIONER, Source, Text, Uid, Version, Volume};
 use bindery_store::{Author, Authors, Delivered, Delivery, Object, Observed, Store, is_newer};
 
 use super::{Compared, Observation, State, Steerable, Via};
@@ -277,9 +275,7 @@ fn is_reserved_for(volume: &Volume, uid: &Uid) -> bool {
 }
 
 fn waits_for_consumer(store: &Store, claim: &Claim) -> bool {
-    claim.volume_name.is_none()
-        && matches!(store.class(claim.class_or_empty()),
-            Lookup::Found(class) if class.binding_mode == Some(BindingMode::WaitForFirstConsumer))
+    claim.volume_name.is_none() && store.waits_for_consumer(claim)
 }
 
 /// Whether a claim that upstream has bound could have been steered, if its namespace and class were in scope.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bindery_core::{
-    Action, Answer, ClaimKey, Decision, EventKind, Exchange, Fate, Lookup, OperationKind, Outcome, Question,
+    Action, Answer, ClaimKey, Decision, EventKind, Exchange, Fate, OperationKind, Outcome, Question,
     ReclaimVerdict, Request, Source, Subject, Text, Volume,
 };
 use bindery_policy::{Difference, DifferenceKind, Rejections, Rounds, Says, ShadowAnswer, Waits};
@@ -259,11 +259,8 @@ impl<T> ShadowDecider<T> {
 
 /// What policies say about the volume that a claim does not get: who rejects it, or the scores.
 fn said(policies: &Policies, store: &Store, claim: &ClaimKey, volume: &str) -> Option<String> {
-    let (Lookup::Found(claim), Lookup::Found(volume)) =
-        (store.claim(Source::Overlay, claim), store.volume(Source::Overlay, volume))
-    else {
-        return None;
-    };
+    let claim = store.claim(Source::Overlay, claim).found()?;
+    let volume = store.volume(Source::Overlay, volume).found()?;
     let Volume { name, .. } = &*volume;
     let said = policies.said(store, &claim, &volume).ok()?;
     said.iter().find_map(|said| match &said.says {
