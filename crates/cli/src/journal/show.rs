@@ -10,6 +10,7 @@ use bindery_core::{Action, Decision, Outcome, Tally};
 use bindery_journal::{Differed, Entry, Files, Record, Swap, Told, Verdict, What, Wrote};
 use bindery_policy::PolicyEvidence;
 
+use super::damaged;
 use super::subject::{Filter, decided, time};
 use super::verify::words;
 use crate::output;
@@ -52,10 +53,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
                 output::print(&text)?;
             }
             Ok(_) => {}
-            Err(error) => {
-                eprintln!("error: {:#}", anyhow::Error::new(error));
-                status = ExitCode::from(2);
-            }
+            Err(error) => status = damaged(error),
         }
     }
     Ok(status)
