@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Claim, Progress, Text, Timestamp, Volume};
+use crate::{Claim, Progress, Regarding, Text, Timestamp, Volume};
 
 /// A request for a decision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +16,17 @@ pub struct Request {
 }
 
 impl Subject {
+    /// The object that is decided, as events name it; `None` for reviews, whose objects need not exist.
+    pub fn regarding(&self) -> Option<Regarding> {
+        match self {
+            Self::SyncClaim(claim) => Some(Regarding::Claim(claim.target())),
+            Self::SyncVolume(volume) => Some(Regarding::Volume(volume.target())),
+            Self::SyncClaimOperation(progress) => Some(Regarding::Claim(progress.object.target())),
+            Self::SyncVolumeOperation(progress) => Some(Regarding::Volume(progress.object.target())),
+            Self::ReviewClaim { .. } | Self::ReviewVolume { .. } => None,
+        }
+    }
+
     /// The namespace of the claim that is decided, or of the claim that a volume names; `None` for reviews,
     /// and for volumes without a claim.
     pub fn synced_namespace(&self) -> Option<Text> {
