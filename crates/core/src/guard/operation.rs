@@ -56,7 +56,7 @@ impl StepCheck<'_> {
         if !self.case.provisioning_on() {
             return no("the engine was not told that dynamic provisioning is on".into());
         }
-        let name = claim.class.as_deref().unwrap_or_default();
+        let name = claim.class_or_empty();
         let Lookup::Found(class) = self.case.class(name) else {
             return no(format!("class {name:?} was not found"));
         };
@@ -267,7 +267,7 @@ impl StepCheck<'_> {
             let sentence = format!("the new volume would be {name:?}, not {derived:?}");
             return self.refuse_claim(Breach::NameNotDerived, &claim, sentence);
         }
-        let wanted = claim.class.as_deref().unwrap_or_default();
+        let wanted = claim.class_or_empty();
         if **class != *wanted || plugin != running.plugin || is_settled(&claim) {
             let sentence = format!(
                 "the new volume would have class {class:?} of plugin {plugin:?}, not {wanted:?} of {:?}",

@@ -198,7 +198,7 @@ impl<'a> SteerCheck<'a> {
     }
 
     fn waits_for_consumer(&self, claim: &Claim) -> bool {
-        let class = self.view.class(claim.class.as_deref().unwrap_or_default());
+        let class = self.view.class(claim.class_or_empty());
         let waits = |class: &Class| class.binding_mode == Some(BindingMode::WaitForFirstConsumer);
         matches!(class, Lookup::Found(class) if waits(&class))
     }
@@ -347,8 +347,7 @@ fn needs(claim: &Claim, volume: &Volume, reservation: &Reservation) -> bool {
         && !volume.deleting
         && volume.capacity.unwrap_or_default() >= claim.request
         && volume.mode == claim.mode
-        && volume.attributes_class.as_deref().unwrap_or_default()
-            == claim.attributes_class.as_deref().unwrap_or_default()
+        && volume.attributes_class_or_empty() == claim.attributes_class_or_empty()
         && claim.access_modes.iter().all(|mode| volume.access_modes.contains(mode))
 }
 
