@@ -78,78 +78,53 @@ pub(crate) fn line(text: &str) -> Text {
 
 /// What the decisions of a shadow have shown since the start of the process. Clones count together.
 #[derive(Clone, Debug, Default)]
-pub struct ShadowMetrics(Arc<Inner>);
-
-#[derive(Debug, Default)]
-struct Inner {
-    compared: Counter,
-    not_comparable: Counter,
-    dropped: Counter,
+pub struct ShadowMetrics {
+    /// Decisions that were compared, those that differ included.
+    pub compared: Counter,
+    /// Decisions that could not be compared: the cluster has changed too much since, or a live read would
+    /// decide.
+    pub not_comparable: Counter,
+    /// Decisions that the shadow did not make because there were too many.
+    pub dropped: Counter,
     differences: [Counter; DifferenceKind::ALL.len()],
-    latest: Mutex<VecDeque<Difference>>,
-    released: Mutex<Option<ShadowReleased>>,
+    latest: Arc<Mutex<VecDeque<Difference>>>,
+    released: Arc<Mutex<Option<ShadowReleased>>>,
 }
 
 impl ShadowMetrics {
-    /// Decisions that were compared, those that differ included.
-    pub fn compared(&self) -> u64 {
-        self.0.compared.get()
-    }
-
-    /// Decisions that could not be compared: the cluster has changed too much since, or a live read would
-    /// decide.
-    pub fn not_comparable(&self) -> u64 {
-        self.0.not_comparable.get()
-    }
-
-    /// Decisions that the shadow did not make because there were too many.
-    pub fn dropped(&self) -> u64 {
-        self.0.dropped.get()
-    }
-
     /// Decisions that differ in this way.
     pub fn differences(&self, kind: DifferenceKind) -> u64 {
-        self.0.differences[kind as usize].get()
+        self.differences[kind as usize].get()
     }
 
     /// The latest differences, at most [`DIFFERENCES_MAX`], newest first. Of an object each kind is there
     /// once.
     pub fn latest(&self) -> Vec<Difference> {
-        self.0.latest.lock().iter().cloned().collect()
+        self.latest.lock().iter().cloned().collect()
     }
 
     /// What would have become of the volumes that were released when they were counted last; `None` if they
     /// were not, or if it is no reclaimer.
     pub fn released(&self) -> Option<ShadowReleased> {
-        *self.0.released.lock()
+        *self.released.lock()
     }
 
     /// Sets what would have become of released volumes.
     pub fn set_released(&self, fates: ShadowReleased) {
-        *self.0.released.lock() = Some(fates);
+        *self.released.lock() = Some(fates);
     }
 
     /// Counts a decision that was compared.
     pub fn count_compared(&self, difference: Option<Difference>) {
         if let Some(difference) = difference {
-            self.0.differences[difference.kind as usize].inc();
-            let mut latest = self.0.latest.lock();
+            self.differences[difference.kind as usize].inc();
+            let mut latest = self.latest.lock();
             latest.retain(|known| known.object != difference.object || known.kind != difference.kind);
             latest.truncate(DIFFERENCES_MAX - 1);
             latest.push_front(difference);
         }
         // Afterwards, so that the difference is there when the counter changes.
-        self.0.compared.inc();
-    }
-
-    /// Counts a decision that cannot be compared.
-    pub fn count_not_comparable(&self) {
-        self.0.not_comparable.inc();
-    }
-
-    /// Counts a decision that the shadow does not make.
-    pub fn count_dropped(&self) {
-        self.0.dropped.inc();
+        self.compared.inc();
     }
 }
 
@@ -222,7 +197,7 @@ mod tests {
             metrics.latest().into_iter().map(|latest| latest.time).collect()
         };
         assert_eq!(times(&metrics), [39]);
-        assert_eq!((metrics.compared(), metrics.differences(DifferenceKind::OtherFate)), (80, 40));
+        assert_eq!((metrics.compared.get(), metrics.differences(DifferenceKind::OtherFate)), (80, 40));
         for number in 0..40 {
             let object = format!("pvc ns/{number}");
             metrics.clone().count_compared(Some(difference(&object, DifferenceKind::Binds, number)));

@@ -44,7 +44,7 @@ fn binder(double: &Double, policies: Vec<Policy>, shadows: &[Shadow]) -> Arc<Bin
 /// compare.
 pub(crate) async fn answered(shadow: &Shadow, count: u64) -> (u64, u64) {
     loop {
-        let counts = (shadow.metrics.compared(), shadow.metrics.not_comparable());
+        let counts = (shadow.metrics.compared.get(), shadow.metrics.not_comparable.get());
         if counts.0 + counts.1 >= count {
             return counts;
         }
@@ -260,7 +260,7 @@ async fn claims_that_a_shadow_does_not_match_are_not_compared() {
         assert_eq!(binder.sync(&key(name)).await.result, Ok(()));
     }
     assert_eq!(answered(&all, 2).await, (2, 0));
-    assert_eq!((slow.metrics.compared(), slow.metrics.not_comparable()), (0, 0));
+    assert_eq!((slow.metrics.compared.get(), slow.metrics.not_comparable.get()), (0, 0));
 }
 
 #[tokio::test]
@@ -315,7 +315,7 @@ async fn what_comes_while_a_shadow_is_busy_is_dropped_or_not_comparable() {
     for number in 0..300 {
         assert_eq!(binder.sync(&key(&format!("c{number}"))).await.result, Ok(()));
     }
-    assert_eq!(blocks.metrics.dropped(), 300 - 256);
+    assert_eq!(blocks.metrics.dropped.get(), 300 - 256);
     // What the decisions rest on is forgotten meanwhile.
     binder.store().keep_history(false);
     binder.intake().deliver(Delivery::applied(volume("w")));

@@ -19,21 +19,17 @@ pub(super) struct Shadows(pub(super) ReplicaHealth);
 type Counted = (&'static str, &'static str, fn(&ShadowMetrics) -> u64);
 
 const COUNTERS: [Counted; 3] = [
-    (
-        "shadow_compared",
-        "Decisions that a shadow has made too, and that were compared",
-        ShadowMetrics::compared,
-    ),
+    ("shadow_compared", "Decisions that a shadow has made too, and that were compared", |metrics| {
+        metrics.compared.get()
+    }),
     (
         "shadow_not_comparable",
         "Decisions of a shadow that could not be compared, because the cluster had changed too much",
-        ShadowMetrics::not_comparable,
+        |metrics| metrics.not_comparable.get(),
     ),
-    (
-        "shadow_dropped",
-        "Decisions that a shadow did not make, because there were too many",
-        ShadowMetrics::dropped,
-    ),
+    ("shadow_dropped", "Decisions that a shadow did not make, because there were too many", |metrics| {
+        metrics.dropped.get()
+    }),
 ];
 
 impl Collector for Shadows {

@@ -48,7 +48,7 @@ impl Reach {
     fn of_claims(policy: &Policy, store: &Store, mode: ModeArgument) -> Self {
         let classes = &policy.matches.classes;
         let all_wait = !classes.is_empty() && classes.iter().all(|class| waits(store, class));
-        if mode == ModeArgument::Own && !all_wait && policy.metrics.calls() > 0 {
+        if mode == ModeArgument::Own && !all_wait && policy.metrics.calls.get() > 0 {
             return Self::Enforced;
         }
         let mut reach = if all_wait { Self::WaitsForConsumer } else { Self::NothingMatches };
@@ -68,7 +68,7 @@ impl Reach {
     fn of_volumes(rule: &ReclaimRule, store: &Store) -> Self {
         let chain = Chain::default().with_reclaimers(vec![rule.clone()]);
         let applies = |volume: &Arc<Volume>| may_apply(&chain, rule, volume, store);
-        let reaches = rule.metrics.calls() > 0 || store.volumes().iter().any(applies);
+        let reaches = rule.metrics.calls.get() > 0 || store.volumes().iter().any(applies);
         if reaches { Self::Enforced } else { Self::NothingMatches }
     }
 }

@@ -74,7 +74,7 @@ impl ConfiguredObjects {
         policies: &Policies,
     ) {
         if let Effect::Engine(engine) = &loaded.effect {
-            (status.calls, status.faults) = (engine.calls(), engine.faults());
+            (status.calls, status.faults) = (engine.calls.get(), engine.faults.get());
         }
         let activity = match loaded.is_shadow() {
             true => policies.shadow_activity(&name.0, &name.1),
@@ -82,7 +82,7 @@ impl ConfiguredObjects {
         };
         let is_counted = name.0 != ENGINE && !is_taken(name, &self.base.policies, &self.loaded);
         if let Some(activity) = activity.filter(|_| is_counted) {
-            status.calls = activity.metrics.calls();
+            status.calls = activity.metrics.calls.get();
             status.faults = FaultCause::ALL.iter().map(|&cause| activity.metrics.faults(cause)).sum();
             let reasons = activity.metadata.iter().flat_map(|metadata| &metadata.reasons);
             let counts = reasons.map(|reason| reason.name.clone()).zip(activity.metrics.rejected());
@@ -150,9 +150,9 @@ fn shadow_status(metrics: &ShadowMetrics) -> ShadowStatus {
         shadow: latest.shadow,
     });
     ShadowStatus {
-        compared: metrics.compared(),
-        not_comparable: metrics.not_comparable(),
-        dropped: metrics.dropped(),
+        compared: metrics.compared.get(),
+        not_comparable: metrics.not_comparable.get(),
+        dropped: metrics.dropped.get(),
         released: metrics.released(),
         differences: differences.into_iter().filter(|(_, count)| *count > 0).collect(),
         latest: latest.collect(),
