@@ -41,7 +41,7 @@ pub use calls::{PolicyCall, PolicyFunction};
 pub use chain::{Chain, OnFailure, Otherwise, Policy, Surroundings, Waits};
 pub use document::{
     API_VERSION, ENGINE, EffectMode, EngineDocument, EngineSpec, MATCH_POLICY, MatchClaims, MatchPolicy,
-    MatchPolicySpec, ObjectMeta, RECLAIM_POLICY, ReclaimPolicy, ReclaimPolicySpec,
+    MatchPolicySpec, ObjectMeta, PolicyDocument, RECLAIM_POLICY, ReclaimPolicy, ReclaimPolicySpec,
 };
 pub use effect::{Effect, volume_read};
 pub use evidence::{AskedPolicy, Basis, MatcherEvidence, PolicyEvidence, ReclaimerEvidence, Skipped};
