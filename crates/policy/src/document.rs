@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use bindery_core::{CLAIM_FACTS, ClaimFact, RECLAIM_POLICY_BEFORE, Text, VolumeFact};
+use bindery_core::{CLAIM_FACTS, ClaimFact, RECLAIM_POLICY_BEFORE, Text, VolumeFact, is_dns_label};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Allowed, LabelSelector, Matcher, Matches, OnFailure, Otherwise, Policy, PolicyMetrics, Pull, ReclaimRule,
-    Reclaimer, is_name,
+    Reclaimer,
 };
 
 /// `apiVersion` of policy documents.
@@ -289,7 +289,7 @@ impl ReclaimPolicy {
 
 /// A policy is named in metrics.
 fn check_name(ObjectMeta { name }: &ObjectMeta) -> Result<(), String> {
-    if is_name(name) {
+    if is_dns_label(name) {
         return Ok(());
     }
     Err(format!("metadata.name is {name:?}; a DNS label is allowed, such as \"same-zone\""))

@@ -52,7 +52,7 @@ pub use matcher::{
     Bound, Candidates, ClaimView, Fueled, Matcher, Narrowing, PolicyFault, Requirement, SCORE_MAX, Verdicts,
 };
 pub use matches::Matches;
-pub use metadata::{Metadata, Reason, is_name};
+pub use metadata::{Metadata, Reason};
 pub use metrics::{Activity, FaultCause, LatestFault, PolicyMetrics};
 pub use probation::{ObservedEngine, Probation, ProbationOutcome};
 pub use pull::Pull;
