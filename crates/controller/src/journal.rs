@@ -1,6 +1,6 @@
 //! Records decisions, writes and swaps.
 
-use bindery_core::{Evidence, Version};
+use bindery_core::{Evidence, GuardVerdict, Version};
 use bindery_policy::{Difference, PolicyEvidence};
 use bindery_store::Kind;
 
@@ -32,20 +32,7 @@ pub struct DecidedRecord {
     /// Units of fuel that the engine used; `None` where none are counted.
     pub fuel: Option<u64>,
     /// What the guard said.
-    pub outcome: DecisionOutcome,
-}
-
-/// Whether a decision was carried out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DecisionOutcome {
-    /// The guard passed it; it was carried out.
-    Passed,
-    /// The guard refused it: why. Nothing of it was carried out.
-    Refused(String),
-    /// A live read that the guard needs failed: why. Nothing of it was carried out.
-    Unproven(String),
-    /// The cluster had changed meanwhile; the object was decided again.
-    Stale(String),
+    pub guard: GuardVerdict,
 }
 
 /// The answer to a write.

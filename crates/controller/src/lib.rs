@@ -55,7 +55,7 @@ pub use error::{OperationError, ReviewError, SyncError};
 pub use foreign_writers::{ForeignWrite, ForeignWriters};
 pub use freshness::{Freshness, Regression, Regressions, Sent};
 pub use intake::Intake;
-pub use journal::{DecidedRecord, DecisionOutcome, DifferenceRecord, Journal, SwapRecord, WriteRecord};
+pub use journal::{DecidedRecord, DifferenceRecord, Journal, SwapRecord, WriteRecord};
 pub use key::Key;
 pub use metrics::Metrics;
 pub use note::{Note, REASON_UNWRITABLE};

@@ -71,7 +71,7 @@ pub use request::{Request, Subject};
 pub use selector::{Requirement, Selector, SelectorOperator};
 pub use siblings::{Counted, Counts, Siblings, Spread};
 pub use steer::{Choice, Reservation, SteerWrite};
-pub use verdict::{Fate, MatchVerdict, ReclaimVerdict};
+pub use verdict::{Fate, GuardVerdict, MatchVerdict, ReclaimVerdict};
 pub use volume::{ClaimRef, ReclaimPolicy, Volume, VolumeAnnotations, VolumeMode, VolumePhase};
 pub use volume_index::{Scanned, VolumeIndex};
 

@@ -1,4 +1,5 @@
-//! What policies say: matchers about a volume for a claim, reclaimers about a volume whose claim is gone.
+//! What policies say: matchers about a volume for a claim, reclaimers about a volume whose claim is gone. And
+//! what the guard says about a decision.
 
 use std::fmt;
 
@@ -60,4 +61,18 @@ pub struct ReclaimVerdict {
     pub policy: Text,
     /// Why, as a sentence.
     pub reason: Text,
+}
+
+/// What the guard says about a decision. Only one that has passed is carried out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum GuardVerdict {
+    /// It may be carried out.
+    Passed,
+    /// It may not: why.
+    Refused(String),
+    /// A live read that the guard needs failed: why.
+    Unproven(String),
+    /// The cluster had changed meanwhile: how. The object is decided again.
+    Stale(String),
 }

@@ -1,6 +1,6 @@
 //! What a journal has: decisions, writes, swaps and gaps.
 
-use bindery_core::Evidence;
+use bindery_core::{Evidence, GuardVerdict};
 use bindery_policy::{MatcherEvidence, PolicyEvidence, ReclaimerEvidence, Skipped, Unscored};
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ mod kind {
 
 /// A record without the calls of its policies.
 type RecordWithoutCalls =
-    (Evidence, Verdict, Option<String>, Option<PoliciesWithoutCalls>, Option<u64>, Redacted);
+    (Evidence, GuardVerdict, Option<String>, Option<PoliciesWithoutCalls>, Option<u64>, Redacted);
 /// What policies have said, without their calls.
 type PoliciesWithoutCalls =
     (String, Vec<MatcherEvidence>, usize, Option<Unscored>, Vec<ReclaimerEvidence>, Vec<Skipped>);
@@ -74,8 +74,8 @@ pub enum What {
 pub struct Record {
     /// The evidence and the decision.
     pub evidence: Evidence,
-    /// What the guard said.
-    pub guard: Verdict,
+    /// What the guard said; in format 1 it has refused what did not pass.
+    pub guard: GuardVerdict,
     /// Digest of the policies in force; `None` in format 1 where none applies.
     pub chain: Option<String>,
     /// What policies have said; `None` if none applies.
@@ -95,20 +95,6 @@ pub struct Redacted {
     pub engine: bool,
     /// What policies were shown; then they cannot be asked again.
     pub policies: bool,
-}
-
-/// What the guard said about a decision. Only one that has passed was carried out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Verdict {
-    /// It may be carried out.
-    Passed,
-    /// It may not: why. In format 1 also the next two.
-    Refused(String),
-    /// A live read that the guard needs failed: why.
-    Unproven(String),
-    /// The cluster had changed meanwhile: how. The object was decided again.
-    Stale(String),
 }
 
 /// The answer to a write.
@@ -225,7 +211,7 @@ impl Record {
     pub(crate) fn from_format_1(bytes: &[u8]) -> postcard::Result<Self> {
         let ((evidence, refused), rest): ((Evidence, Option<String>), _) = postcard::take_from_bytes(bytes)?;
         let policies = if rest.is_empty() { None } else { Some(with_no_calls(postcard::from_bytes(rest)?)) };
-        let guard = refused.map_or(Verdict::Passed, Verdict::Refused);
+        let guard = refused.map_or(GuardVerdict::Passed, GuardVerdict::Refused);
         let chain = policies.as_ref().map(|policies| policies.chain.clone());
         Ok(Self { evidence, guard, chain, policies, fuel: None, redacted: Redacted::default() })
     }

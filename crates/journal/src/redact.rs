@@ -8,12 +8,12 @@ mod policies;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bindery_core::{ClaimFact, Text, VolumeFact};
+use bindery_core::{ClaimFact, GuardVerdict, Text, VolumeFact};
 use hmac::{Hmac, Mac as _};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
-use crate::{Record, Redacted, Verdict, What, Wrote};
+use crate::{Record, Redacted, What, Wrote};
 
 /// How a digest begins. With what follows it is a valid name of a namespace and value of a label.
 const PREFIX: &str = "redacted-";
@@ -76,12 +76,14 @@ impl Redactor {
                 pass.open = open;
                 pass.evidence(evidence);
                 match guard {
-                    Verdict::Passed => {}
+                    GuardVerdict::Passed => {}
                     // The guard asks policies too, and says what they have answered.
-                    Verdict::Refused(why) | Verdict::Unproven(why) | Verdict::Stale(why) if others > 0 => {
+                    GuardVerdict::Refused(why) | GuardVerdict::Unproven(why) | GuardVerdict::Stale(why)
+                        if others > 0 =>
+                    {
                         *why = self.digest(why).to_string();
                     }
-                    Verdict::Refused(why) | Verdict::Unproven(why) | Verdict::Stale(why) => {
+                    GuardVerdict::Refused(why) | GuardVerdict::Unproven(why) | GuardVerdict::Stale(why) => {
                         *why = pass.without_words(why);
                     }
                 }

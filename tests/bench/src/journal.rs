@@ -8,10 +8,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
-use bindery_core::{Claim, ClaimKey, DecisionLimits, Engine as _, Evidence, Recorder, Request, Subject, Uid};
+use bindery_core::{
+    Claim, ClaimKey, DecisionLimits, Engine as _, Evidence, GuardVerdict, Recorder, Request, Subject, Uid,
+};
 use bindery_engine::DefaultEngine;
 use bindery_journal::{
-    Appender, ChainDigest, FolderWriter, Header, JournalWriter, Record, Redacted, Rotation, Verdict, What,
+    Appender, ChainDigest, FolderWriter, Header, JournalWriter, Record, Redacted, Rotation, What,
 };
 use bindery_kit::NoEnvironment;
 use bindery_store::LiveReads;
@@ -142,7 +144,7 @@ fn record(scenario: &Scenario, request: &Request) -> Result<Record> {
     let engine = DefaultEngine.digest().to_owned();
     let evidence = Evidence { engine, request: request.clone(), exchanges, decision };
     let redacted = Redacted::default();
-    Ok(Record { evidence, guard: Verdict::Passed, chain: None, policies: None, fuel: None, redacted })
+    Ok(Record { evidence, guard: GuardVerdict::Passed, chain: None, policies: None, fuel: None, redacted })
 }
 
 /// Seconds of a replay that decides each record the same.

@@ -6,13 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use bindery_controller::{
-    DecidedRecord, DecisionOutcome, DifferenceRecord, Journal, Key, SwapRecord, WriteRecord,
-};
+use bindery_controller::{DecidedRecord, DifferenceRecord, Journal, Key, SwapRecord, WriteRecord};
 use bindery_host::FUEL_SCHEDULE;
 use bindery_journal::{
     Appender, ChainDigest, Counts, Differed, FolderWriter, Header, JournalWriter, Record, Redacted, Redactor,
-    Rotation, Swap, Told, Verdict, What, Wrote,
+    Rotation, Swap, Told, What, Wrote,
 };
 use bindery_policy::ShadowAnswer;
 use bindery_store::Kind;
@@ -152,13 +150,7 @@ impl Recorder {
 
 impl Journal for Recorder {
     fn decided(&self, _: &Key, decided: DecidedRecord) {
-        let DecidedRecord { evidence, chain, policies, fuel, outcome } = decided;
-        let guard = match outcome {
-            DecisionOutcome::Passed => Verdict::Passed,
-            DecisionOutcome::Refused(why) => Verdict::Refused(why),
-            DecisionOutcome::Unproven(why) => Verdict::Unproven(why),
-            DecisionOutcome::Stale(why) => Verdict::Stale(why),
-        };
+        let DecidedRecord { evidence, chain, policies, fuel, guard } = decided;
         let (chain, redacted) = (Some(chain), Redacted::default());
         let record = Record { evidence, guard, chain, policies, fuel, redacted };
         self.append(What::Decision(Box::new(record)));

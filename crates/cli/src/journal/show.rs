@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use bindery_controller::{Target, Write};
-use bindery_core::{Action, Decision, Outcome, Tally};
-use bindery_journal::{Differed, Entry, Files, Record, Swap, Told, Verdict, What, Wrote};
+use bindery_core::{Action, Decision, GuardVerdict, Outcome, Tally};
+use bindery_journal::{Differed, Entry, Files, Record, Swap, Told, What, Wrote};
 use bindery_policy::PolicyEvidence;
 
 use super::damaged;
@@ -95,10 +95,10 @@ fn decision(Record { evidence, guard, policies, fuel, .. }: &Record) -> String {
     let mut text = format!("{}: {steps}{}", decided(evidence), outcome(&evidence.decision));
     // Writing to a string cannot fail.
     _ = match guard {
-        Verdict::Passed => writeln!(text),
-        Verdict::Refused(why) => writeln!(text, "\n    refused: {why}"),
-        Verdict::Unproven(why) => writeln!(text, "\n    not carried out, a live read failed: {why}"),
-        Verdict::Stale(why) => writeln!(text, "\n    not carried out, decided again: {why}"),
+        GuardVerdict::Passed => writeln!(text),
+        GuardVerdict::Refused(why) => writeln!(text, "\n    refused: {why}"),
+        GuardVerdict::Unproven(why) => writeln!(text, "\n    not carried out, a live read failed: {why}"),
+        GuardVerdict::Stale(why) => writeln!(text, "\n    not carried out, decided again: {why}"),
     };
     for Tally { reason, count, nearest } in &evidence.decision.tallies {
         _ = writeln!(text, "    not chosen, {}: {count} ({})", reason.name(), nearest.join(", "));

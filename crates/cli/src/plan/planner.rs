@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
 use bindery_controller::{
-    Binder, Configuration, DecidedRecord, DecisionOutcome, Journal, Key, OperationError, Parts,
-    PendingOperation, Plugin, Settings, SyncError, Synced,
+    Binder, Configuration, DecidedRecord, Journal, Key, OperationError, Parts, PendingOperation, Plugin,
+    Settings, SyncError, Synced,
 };
-use bindery_core::{Claim, ClaimKey, Decision, Engine, OperationKind, Source, Text, VolumePhase};
+use bindery_core::{
+    Claim, ClaimKey, Decision, Engine, GuardVerdict, OperationKind, Source, Text, VolumePhase,
+};
 use bindery_kube::plugins::{HostPath, Nfs};
 use bindery_kube::{ApiPort, Events, Template, decode, system_clock};
 use bindery_policy::{Chain, Said, Unscored};
@@ -54,7 +56,7 @@ pub(crate) struct Decided {
 
 impl Journal for Decisions {
     fn decided(&self, key: &Key, record: DecidedRecord) {
-        if record.outcome == DecisionOutcome::Passed {
+        if record.guard == GuardVerdict::Passed {
             let mut by_key = self.0.lock();
             let decided = by_key.entry(key.clone()).or_default();
             decided.decisions.push(record.evidence.decision);

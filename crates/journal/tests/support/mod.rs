@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_core::{
-    Answer, BindingMode, Class, Decision, Evidence, Exchange, Lookup, Outcome, Question, Request, Subject,
-    Volume,
+    Answer, BindingMode, Class, Decision, Evidence, Exchange, GuardVerdict, Lookup, Outcome, Question,
+    Request, Subject, Volume,
 };
-use bindery_journal::{ChainDigest, Entry, FolderWriter, Header, Record, Redacted, Rotation, Verdict, What};
+use bindery_journal::{ChainDigest, Entry, FolderWriter, Header, Record, Redacted, Rotation, What};
 use bindery_policy::{PolicyEvidence, Skipped, Unscored};
 use serde::Serialize;
 
@@ -38,7 +38,7 @@ pub(crate) fn record(name: &str) -> Record {
     let request = Request { now: 1_700_000_000, subject: Subject::SyncVolume(Arc::new(volume(name))) };
     let evidence = Evidence { engine: "asking".to_owned(), request, exchanges, decision };
     let redacted = Redacted::default();
-    Record { evidence, guard: Verdict::Passed, chain: None, policies: None, fuel: None, redacted }
+    Record { evidence, guard: GuardVerdict::Passed, chain: None, policies: None, fuel: None, redacted }
 }
 
 /// A record of a decision that a policy was skipped for.

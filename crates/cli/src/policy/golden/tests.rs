@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use bindery_core::{
-    ClaimFact, ClaimKey, ClaimRef, Decision, Evidence, Quantity, Request, Spread, Volume, VolumeFact,
+    ClaimFact, ClaimKey, ClaimRef, Decision, Evidence, GuardVerdict, Quantity, Request, Spread, Volume,
+    VolumeFact,
 };
-use bindery_journal::{Redacted, Verdict as Guard};
+use bindery_journal::Redacted;
 use bindery_kit::{gib, volume};
 use bindery_policy::{ClaimView, Judged, Narrowing, PolicyEvidence, Reason, Released};
 
@@ -72,7 +73,7 @@ fn record(subject: Subject, policies: PolicyEvidence) -> Record {
     let request = Request { now: 0, subject };
     let (engine, decision) = (String::new(), Decision::done());
     let evidence = Evidence { engine, request, exchanges: Vec::new(), decision };
-    let (guard, redacted) = (Guard::Passed, Redacted::default());
+    let (guard, redacted) = (GuardVerdict::Passed, Redacted::default());
     Record { evidence, guard, chain: None, policies: Some(policies), fuel: None, redacted }
 }
 
