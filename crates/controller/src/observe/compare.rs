@@ -91,7 +91,7 @@ impl<P: Port> Binder<P> {
             state.not_compared(uid);
             return;
         }
-        let key = ClaimKey::new(claim_ref.namespace.clone(), claim_ref.name.clone());
+        let key = claim_ref.claim_key();
         let seen = state.awaiting_volume.remove(&uid);
         let claim = match seen.map_or_else(|| self.store().claim(Source::Cache, &key), Lookup::Found) {
             Lookup::Found(claim) if claim.uid == uid => claim,

@@ -2,7 +2,7 @@
 
 use super::case::RunningOperation;
 use super::claim::is_settled;
-use super::step::{StepCheck, key_of};
+use super::step::StepCheck;
 use super::volume::{is_migrated, is_released};
 use super::{Breach, Objection};
 use crate::{
@@ -234,7 +234,7 @@ impl StepCheck<'_> {
     /// Whether no pod uses the volume. Pods of a cached claim with the same name use another volume.
     fn is_unused(&self, volume: &Volume) -> bool {
         volume.claim_ref.as_ref().is_some_and(|claim_ref| {
-            let key = key_of(claim_ref);
+            let key = claim_ref.claim_key();
             self.case
                 .pods(&key)
                 .is_some_and(|pods| pods.iter().all(|pod| pod.terminated) || self.case.claim_cached(&key))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::bind::names;
 use super::effects::Effects;
-use super::step::{StepCheck, key_of};
+use super::step::StepCheck;
 use super::{Breach, Case, ObjectName, Objection, Refusal, View};
 use crate::{
     BindingMode, Choice, Claim, ClaimKey, ClaimPhase, ClaimTarget, Class, Decision, Lookup, Outcome, Request,
@@ -162,7 +162,7 @@ impl<'a> SteerCheck<'a> {
         rule: impl FnOnce(&StepCheck<'_>) -> Result<(), Objection>,
     ) -> Result<(), Objection> {
         if let Some(claim_ref) = &volume.claim_ref {
-            let sentence = format!("spec.claimRef names claim {}", key_of(claim_ref));
+            let sentence = format!("spec.claimRef names claim {}", claim_ref.claim_key());
             return refuse(Breach::ReservationWrong, ObjectName::Volume(volume.name.clone()), sentence);
         }
         let request = Request { now: 0, subject: Subject::SyncClaim(Arc::new(claim.clone())) };
