@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use bindery_core::{
     Action, Answer, ClaimKey, Decision, EventKind, Exchange, Fate, OperationKind, Outcome, Question,
-    ReclaimVerdict, Request, Source, Subject, Text, Volume,
+    ReclaimVerdict, Regarding, Request, Source, Subject, Text, Volume,
 };
 use bindery_policy::{Difference, DifferenceKind, Rejections, Rounds, Says, ShadowAnswer, Waits};
 use bindery_store::Store;
@@ -222,16 +222,13 @@ impl<T> ShadowDecider<T> {
             Active::Offered(offered) => Told::Offers(offered.volumes.clone()),
         };
         let kind = active.difference(shadow)?;
-        let (object, claim) = match &made.request.subject {
-            Subject::SyncClaim(claim) => (format!("pvc {}", claim.key), Some(claim)),
-            Subject::SyncVolume(volume) => (format!("pv {}", volume.name), None),
-            Subject::SyncClaimOperation(progress) => (format!("pvc {}", progress.object.key), None),
-            Subject::SyncVolumeOperation(progress) => (format!("pv {}", progress.object.name), None),
-            Subject::ReviewClaim { .. } | Subject::ReviewVolume { .. } => return None,
+        let object = match made.request.subject.regarding()? {
+            Regarding::Claim(claim) => format!("pvc {}", claim.key),
+            Regarding::Volume(volume) => format!("pv {}", volume.name),
         };
-        let why = |told: &Told, policies: &Policies, other: &Told| match claim {
-            Some(claim) => self.why(told, policies, other, &claim.key),
-            None => told.reason().to_owned(),
+        let why = |told: &Told, policies: &Policies, other: &Told| match &made.request.subject {
+            Subject::SyncClaim(claim) => self.why(told, policies, other, &claim.key),
+            _ => told.reason().to_owned(),
         };
         Some(Difference {
             time: made.request.now,
