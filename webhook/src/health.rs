@@ -34,9 +34,6 @@ pub struct Check {
 
 /// The health of a binder.
 pub trait Health: Send + Sync + 'static {
-    /// Conditions that a restart would restore.
-    fn live(&self) -> Vec<Check>;
-
     /// Conditions of doing its work.
     fn ready(&self) -> Vec<Check>;
 
@@ -46,11 +43,10 @@ pub trait Health: Send + Sync + 'static {
     }
 }
 
-/// The routes of health and metrics. Each request runs the checks.
+/// The routes of health and metrics. Each request to `/readyz` runs the checks; `/livez` only says that the
+/// process answers.
 pub fn router<H: Health>(health: H, registry: Registry) -> Router {
-    let live = async |State(state): State<Arc<(H, Registry)>>, RawQuery(query): RawQuery| {
-        report("livez", query.as_deref(), &state.0.live(), Vec::new)
-    };
+    let live = async |RawQuery(query): RawQuery| report("livez", query.as_deref(), &[], Vec::new);
     let ready = async |State(state): State<Arc<(H, Registry)>>, RawQuery(query): RawQuery| {
         report("readyz", query.as_deref(), &state.0.ready(), || state.0.notes())
     };
@@ -133,10 +129,6 @@ mod tests {
     }
 
     impl Health for Binder {
-        fn live(&self) -> Vec<Check> {
-            Vec::new()
-        }
-
         fn ready(&self) -> Vec<Check> {
             let lease = if self.has_lease { Ok(()) } else { Err("no replica leads".to_owned()) };
             vec![Check { name: "lists", result: Ok(()) }, Check { name: "lease", result: lease }]

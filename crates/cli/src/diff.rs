@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::cluster::ClusterArguments;
 use crate::journal::subject::time;
 use crate::output::Format;
-use crate::policies::object::object_name;
+use crate::policies::object::{is_in_shadow, object_name};
 
 /// Show what the policies and engines in mode shadow decide otherwise.
 ///
@@ -68,8 +68,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(journal) = &arguments.journal {
         return arguments.print_journal(journal);
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let shown = runtime.block_on(arguments.read())?;
+    let shown = crate::block_on(arguments.read())?;
     arguments.print(&shown, "No policy or engine is in mode shadow.\n", Shown::text)
 }
 
@@ -107,7 +106,7 @@ impl Arguments {
             is_there = true;
             let status: ObjectStatus = serde_json::from_value(status)
                 .with_context(|| format!("{kind} {name}: its status is of another version of Bindery"))?;
-            let wants_shadow = object["spec"]["mode"] == "shadow";
+            let wants_shadow = is_in_shadow(&object);
             if !wants_shadow && status.shadow.is_none() {
                 continue;
             }
@@ -214,14 +213,15 @@ mod tests {
 
     #[test]
     fn each_difference_is_a_line_with_both_reasons() {
-        let answer =
-            |answer: &str, reason: &str| ShadowAnswer { answer: answer.into(), reason: reason.into() };
         let difference = ShadowDifference {
             time: "2026-11-26T15:00:00Z".into(),
             object: "pvc ns/c".into(),
             kind: "other-volume".into(),
-            active: answer("binds volume v1", ""),
-            shadow: answer("binds volume v2", "policy zone rejects volume v1: its zone is b, not a"),
+            active: ShadowAnswer::new("binds volume v1", ""),
+            shadow: ShadowAnswer::new(
+                "binds volume v2",
+                "policy zone rejects volume v1: its zone is b, not a",
+            ),
         };
         let shadow = ShadowStatus {
             compared: 3,

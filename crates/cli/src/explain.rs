@@ -15,24 +15,24 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, bail};
-use bindery_core::{ClaimKey, Engine, Key};
-use bindery_host::Limits;
+use anyhow::{Result, anyhow, bail};
+use bindery_core::{ClaimKey, Key};
 use bindery_kube::ApiClient;
 use bindery_kube::read::ReadError;
 use bindery_policy::{Chain, ENGINE};
 use jiff::Timestamp;
 
+use crate::cluster::ClusterArguments;
 use crate::engine::EngineArguments;
 use crate::manifest::{self, Manifest};
 use crate::objects::Resource;
 use crate::output::Format;
 use crate::plan;
+use crate::plan::decider::Decider;
 use crate::plan::load::{self, Object};
-use crate::plan::planner::Planner;
+use crate::policies::PolicyArguments;
 use crate::policies::object::{self, Hosts};
 use crate::policies::registry::RegistryModules;
-use crate::policies::{PolicyArguments, Purpose};
 
 /// The types of objects that are explained.
 const TYPES: [&str; 2] = ["pvc", "pv"];
@@ -61,12 +61,8 @@ pub(crate) struct Arguments {
     /// Read subfolders too.
     #[arg(short = 'R', long, requires = "files")]
     recursive: bool,
-    /// Kubeconfig of the cluster. By default those of the variable `KUBECONFIG`, else `~/.kube/config`.
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig. By default the current one.
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
+    #[command(flatten)]
+    cluster: ClusterArguments,
     /// Say what was decided of the object at this time, such as 2026-11-26T15:00:00Z: the last decision up to
     /// then, by which engine and policies, with every candidate, and what became of its writes.
     #[arg(long, value_name = "TIME", requires = "journal",
@@ -94,23 +90,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         let namespace = arguments.namespace.as_deref().unwrap_or(DEFAULT);
         return recorded::explain(journal, &key(resource, namespace, name), at, arguments.output);
     }
-    let mut decider = Decider {
-        engine: arguments.engine.load(Limits::default())?,
-        engine_name: arguments.engine.name(),
-        policies: arguments.policies.load(arguments.engine.cache(), Purpose::Show)?,
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let mut decider = Decider::load(&arguments.engine, &arguments.policies)?;
+    crate::block_on(async {
         let cluster = if arguments.files.is_empty() { Some(arguments.cluster().await?) } else { None };
-        let loaded = match &cluster {
-            Some((client, _)) => arguments.policies_of(client, &decider.policies).await?,
-            None => Ok(None),
-        };
-        if let Ok(Some(policies)) = &loaded {
-            decider.policies = Arc::clone(policies);
+        let mut unread = None;
+        if let Some((client, _)) = &cluster {
+            match arguments.policies_of(client, &decider.policies).await? {
+                Ok(policies) => decider.policies = policies,
+                Err(error) => unread = Some(error),
+            }
         }
         let (key, manifests) = arguments.read(cluster, resource, name, &decider.policies).await?;
-        if let Err(error) = loaded {
+        if let Some(error) = unread {
             eprintln!("note: policies of the cluster are left out, because they cannot be read: {error}");
         }
         let objects = load::sort(manifests)?;
@@ -173,8 +164,7 @@ impl Arguments {
             _ => return None,
         };
         let resource = resource(kind).ok().filter(|_| self.files.is_empty())?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
-        let names = runtime.block_on(async {
+        let names = crate::block_on(async {
             let (client, namespace) = self.cluster().await?;
             live::names(&client, resource, self.namespace.as_deref().unwrap_or(&namespace)).await
         });
@@ -183,37 +173,21 @@ impl Arguments {
 
     /// A client of the cluster, and the namespace of the context.
     async fn cluster(&self) -> Result<(ApiClient, String)> {
-        let client = ApiClient::of_user(self.kubeconfig.as_deref(), self.context.as_deref()).await;
-        client.with_context(|| match &self.kubeconfig {
-            Some(path) => format!("--kubeconfig {} cannot be used", path.display()),
-            None => {
-                "the kubeconfig cannot be used; name one by --kubeconfig, or give manifests by --filename"
-                    .to_owned()
-            }
-        })
+        self.cluster.client_and_namespace(", or give manifests by --filename").await
     }
 
-    /// The policies of the cluster beside those of files; `None` if it has none.
-    async fn policies_of(
-        &self,
-        client: &ApiClient,
-        files: &Chain,
-    ) -> Result<Result<Option<Arc<Chain>>, ReadError>> {
+    /// The policies of the cluster beside those of files.
+    async fn policies_of(&self, client: &ApiClient, files: &Chain) -> Result<Result<Arc<Chain>, ReadError>> {
         let cache = self.engine.cache();
         let hosts = Hosts::new(cache, self.policies.shipped(), RegistryModules::offline(cache))?;
         let loaded = object::of_cluster(client, &hosts).await;
         Ok(loaded.map(|loaded| {
             for ((kind, name), object) in &loaded {
-                if let Some(why) = object.why_not_ready() {
-                    eprintln!(
-                        "note: {kind} {name} cannot be loaded here, so what it holds seems to wait: {why}"
-                    );
-                } else if kind == ENGINE {
+                if kind == ENGINE && object.why_not_ready().is_none() {
                     eprintln!("note: Engine {name} decides in the cluster; name its module by --engine");
                 }
             }
-            let chain = || object::chain(files, &loaded, true).within(Duration::MAX, Instant::now);
-            (!loaded.is_empty()).then(|| Arc::new(chain()))
+            Arc::new(object::chain(files, &loaded, true).within(Duration::MAX, Instant::now))
         }))
     }
 
@@ -232,39 +206,6 @@ impl Arguments {
         let key = key(resource, self.namespace.as_deref().unwrap_or(&namespace), name);
         let manifests = live::read(&client, &key, &policies.declared()).await?;
         Ok((key, manifests))
-    }
-}
-
-/// What decides.
-struct Decider {
-    engine: Arc<dyn Engine>,
-    engine_name: String,
-    policies: Arc<Chain>,
-}
-
-impl Decider {
-    /// The cluster of these objects.
-    async fn planner(&self, objects: Vec<Object>) -> Result<Planner> {
-        Planner::new(Arc::clone(&self.engine), Arc::clone(&self.policies), objects).await
-    }
-
-    /// Decides one object of the cluster.
-    async fn settle(&self, planner: &Planner, key: &Key) -> Result<()> {
-        planner.settle_alone(key).await.with_context(|| self.engine_name.clone())
-    }
-
-    /// The cluster of these objects after the decision about one of them.
-    async fn decide(&self, objects: Vec<Object>, key: &Key) -> Result<Planner> {
-        let planner = self.planner(objects).await?;
-        self.settle(&planner, key).await?;
-        Ok(planner)
-    }
-
-    /// The same without policies.
-    async fn decide_without_policies(&self, objects: Vec<Object>, key: &Key) -> Result<Planner> {
-        let planner = Planner::new(Arc::clone(&self.engine), Arc::default(), objects).await?;
-        self.settle(&planner, key).await?;
-        Ok(planner)
     }
 }
 

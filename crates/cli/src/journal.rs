@@ -14,6 +14,7 @@ mod verify;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use bindery_journal::FileError;
 use clap::Subcommand;
 
 /// Show, export and verify the journal of `bindery serve --journal`.
@@ -40,4 +41,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         Command::Export(arguments) => export::run(arguments),
         Command::Verify(arguments) => verify::run(arguments),
     }
+}
+
+/// Tells that a file is damaged. Returns the status of a command that goes on with the next file.
+pub(crate) fn damaged(error: FileError) -> ExitCode {
+    eprintln!("error: {:#}", anyhow::Error::new(error));
+    ExitCode::from(2)
 }

@@ -136,6 +136,11 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Runs the work of a command on this thread.
+fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;

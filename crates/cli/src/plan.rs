@@ -6,6 +6,7 @@
 //! those of the API server.
 
 pub(crate) mod candidates;
+pub(crate) mod decider;
 mod expand;
 pub(crate) mod load;
 pub(crate) mod outcome;
@@ -15,20 +16,15 @@ pub(crate) mod report;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
-use bindery_core::Engine;
-use bindery_host::Limits;
-use bindery_policy::Chain;
+use anyhow::Result;
 
-use self::load::Object;
+use self::decider::Decider;
 use self::outcome::Plan;
-use self::planner::Planner;
 use crate::engine::EngineArguments;
 use crate::manifest;
 use crate::output::Format;
-use crate::policies::{PolicyArguments, Purpose};
+use crate::policies::PolicyArguments;
 
 /// Show what each claim would get and why, without a cluster.
 ///
@@ -58,25 +54,16 @@ pub(crate) struct Arguments {
 
 /// Runs `bindery plan`. Errors name file, object, field and remedy.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let engine = arguments.engine.load(Limits::default())?;
-    let policies = arguments.policies.load(arguments.engine.cache(), Purpose::Show)?;
+    let decider = Decider::load(&arguments.engine, &arguments.policies)?;
     let manifests = manifest::read(&arguments.files, arguments.recursive)?;
     let objects = load::sort(manifests)?;
-    load::note_namespaces(&objects, &policies);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    let settled = |engine: Arc<dyn Engine>, policies: Arc<Chain>, objects: Vec<Object>| {
-        runtime.block_on(async {
-            let planner = Planner::new(engine, policies, objects).await?;
-            planner.settle().await.with_context(|| arguments.engine.name())?;
-            anyhow::Ok(planner)
-        })
-    };
-    let without = if policies.is_empty() {
+    load::note_namespaces(&objects, &decider.policies);
+    let without = if decider.policies.is_empty() {
         BTreeMap::new()
     } else {
-        outcome::gets(&settled(Arc::clone(&engine), Arc::default(), objects.clone())?)
+        outcome::gets(&crate::block_on(decider.without_policies().settle(objects.clone()))?)
     };
-    let planner = settled(engine, policies, objects)?;
+    let planner = crate::block_on(decider.settle(objects))?;
     let plan = Plan::new(&planner, without, arguments.nearest);
     arguments.output.print(&plan, |out| report::write(&plan, out))?;
     Ok(ExitCode::SUCCESS)

@@ -13,11 +13,12 @@ use bindery_core::Text;
 use bindery_host::{ComponentPolicy, Limits, PolicyHost};
 use bindery_policy::{
     API_VERSION, Chain, EffectMode, MATCH_POLICY, MatchPolicy, Policy, PolicyFault, RECLAIM_POLICY,
-    ReclaimPolicy, ReclaimRule, check_settings,
+    ReclaimPolicy, check_settings,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use self::object::Effect;
 use crate::engine::CacheArgument;
 use crate::manifest::{self, Manifest};
 use crate::policy::module::{self, ShippedArgument};
@@ -71,12 +72,14 @@ impl PolicyArguments {
             }
             let policy = self.policy(&host, &document, &manifest.file, purpose);
             let policy = policy.with_context(|| at(&manifest))?;
-            if !names.insert(policy.name().clone()) {
-                bail!("{}: there are two policies of name {:?}; rename one", at(&manifest), policy.name());
+            if !names.insert(document.name().clone()) {
+                bail!("{}: there are two policies of name {:?}; rename one", at(&manifest), document.name());
             }
             match policy {
-                Loaded::Match(policy) => policies.push(policy),
-                Loaded::Reclaim(rule) => reclaimers.push(rule),
+                Effect::Match(policy) => policies.push(policy),
+                Effect::Reclaim(rule) => reclaimers.push(rule),
+                // No document has these.
+                Effect::Engine(_) | Effect::None => {}
             }
         }
         let chain = Chain::new(policies).with_reclaimers(reclaimers);
@@ -99,7 +102,7 @@ impl PolicyArguments {
         Ok(manifests)
     }
 
-    fn policy(&self, host: &PolicyHost, document: &Document, file: &str, purpose: Purpose) -> Result<Loaded> {
+    fn policy(&self, host: &PolicyHost, document: &Document, file: &str, purpose: Purpose) -> Result<Effect> {
         let name = document.name();
         let folder = Path::new(file).parent().unwrap_or(Path::new(""));
         let path = self.shipped.path(document.module(), folder);
@@ -125,22 +128,6 @@ impl PolicyArguments {
 pub(crate) enum Document {
     Match(MatchPolicy),
     Reclaim(ReclaimPolicy),
-}
-
-/// What a document has loaded.
-#[derive(Clone)]
-pub(crate) enum Loaded {
-    Match(Policy),
-    Reclaim(ReclaimRule),
-}
-
-impl Loaded {
-    fn name(&self) -> &Text {
-        match self {
-            Self::Match(policy) => &policy.name,
-            Self::Reclaim(rule) => &rule.name,
-        }
-    }
 }
 
 impl Document {
@@ -198,18 +185,18 @@ impl Document {
     }
 
     /// The policy, or what holds all that it matches where its module could not be loaded.
-    pub(crate) fn load(&self, module: Result<ComponentPolicy, String>) -> Result<Loaded> {
+    pub(crate) fn load(&self, module: Result<ComponentPolicy, String>) -> Result<Effect> {
         Ok(match (self, module) {
             (Self::Match(document), Ok(ComponentPolicy::Matcher(matcher))) => {
                 let policy = document.policy(Ok(Arc::new(matcher)));
                 warn_of_labels(&policy);
-                Loaded::Match(policy)
+                Effect::Match(policy)
             }
-            (Self::Match(document), Err(why)) => Loaded::Match(document.policy(Err(why))),
+            (Self::Match(document), Err(why)) => Effect::Match(document.policy(Err(why))),
             (Self::Reclaim(document), Ok(ComponentPolicy::Reclaimer(reclaimer))) => {
-                Loaded::Reclaim(document.rule(Ok(Arc::new(reclaimer))))
+                Effect::Reclaim(document.rule(Ok(Arc::new(reclaimer))))
             }
-            (Self::Reclaim(document), Err(why)) => Loaded::Reclaim(document.rule(Err(why))),
+            (Self::Reclaim(document), Err(why)) => Effect::Reclaim(document.rule(Err(why))),
             (Self::Match(_), Ok(_)) => {
                 bail!("spec.module is a reclaimer; name a matcher, or make the kind {RECLAIM_POLICY:?}")
             }

@@ -69,8 +69,7 @@ struct ReleaseArguments {
 
 /// Runs `bindery steer`. Errors name the object and the remedy.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
+    crate::block_on(async {
         match &arguments.command {
             Command::Status(arguments) => arguments.run().await,
             Command::Release(arguments) => arguments.run().await,

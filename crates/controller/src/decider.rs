@@ -308,15 +308,11 @@ impl<P: Port> Decider<P> {
                 return Err(SyncError::AwaitsList);
             }
             Key::Volume(name) if proofs.reads_reservations => {
-                let proof = match self.read_for_guard(|| self.port.read_reservation(&name)).await {
-                    Lookup::Found((volume, is_own)) => {
-                        proofs.reserved.extend(is_own.then(|| name.clone()));
-                        Lookup::Found(volume)
-                    }
-                    Lookup::Absent => Lookup::Absent,
-                    Lookup::Unreadable(why) => Lookup::Unreadable(why),
-                    Lookup::Failed(why) => Lookup::Failed(why),
-                };
+                let proof = self.read_for_guard(|| self.port.read_reservation(&name)).await;
+                let proof = proof.map(|(volume, is_own)| {
+                    proofs.reserved.extend(is_own.then(|| name.clone()));
+                    volume
+                });
                 proofs.volumes.insert(name, proof);
             }
             Key::Volume(name) => {

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use bindery_core::steer::SteerWrite;
 use bindery_core::{
-    Action, ClaimPhase, Decision, Follows, Key, Lookup, Operation, PluginMatch, PluginOperation, Request,
-    Subject, Text,
+    Action, ClaimPhase, Decision, Follows, Key, Operation, PluginMatch, PluginOperation, Request, Subject,
+    Text,
 };
 use bindery_policy::Rejections;
 use bindery_store::Store;
@@ -291,10 +291,7 @@ impl<P: Port> Executor<P> {
         let OperationSubject::Volume(volume) = subject else { return None };
         match self.configuration.plugins.supporting(volume) {
             PluginMatch::One(plugin) => Some(plugin.name),
-            _ => match self.store.class(&volume.class) {
-                Lookup::Found(class) => Some(class.provisioner.clone()),
-                _ => None,
-            },
+            _ => self.store.class(&volume.class).found().map(|class| class.provisioner.clone()),
         }
     }
 }

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 /// A version lower than one that was known when it was asked for means that etcd was restored to an earlier
 /// state (see [`Regression`]). The versions of one kind are compared with each other only: a kind may have an
 /// etcd of its own.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Freshness {
     kinds: [KindFreshness; Kind::ALL.len()],
     /// The version of the Lease, as it was last read or written.
@@ -96,15 +96,6 @@ impl Heard {
 }
 
 impl Freshness {
-    pub(crate) fn new() -> Self {
-        Self {
-            kinds: Default::default(),
-            lease: Mutex::default(),
-            regressions: AtomicU64::new(0),
-            regression: watch::Sender::new(None),
-        }
-    }
-
     /// Bytes have come on the kind's watch or list.
     pub fn heard(&self, kind: Kind) {
         self.of(kind).heard.send_if_modified(|heard| {
@@ -268,7 +259,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_list_serves_the_requests_made_before_it_began() {
-        let freshness = Freshness::new();
+        let freshness = Freshness::default();
         freshness.want_list(Kind::Volume);
         freshness.list_begins(Kind::Volume);
         freshness.want_list(Kind::Volume);
@@ -283,7 +274,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_kind_reaches_versions_by_number() {
-        let freshness = Freshness::new();
+        let freshness = Freshness::default();
         assert_eq!(freshness.age(Kind::Volume), None);
         assert_eq!(freshness.reached(Kind::Volume, &Version::from("9")), None);
         tokio::time::advance(Duration::from_secs(7)).await;
@@ -300,7 +291,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_older_than_a_version_known_at_the_request_went_back() {
-        let freshness = Freshness::new();
+        let freshness = Freshness::default();
         let [old, known, own] = ["7", "100", "103"].map(Version::from);
         let early = freshness.sent(Kind::Volume);
         assert_eq!(freshness.reached(Kind::Volume, &known), None);
@@ -325,7 +316,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn after_a_restore_every_kind_is_listed_and_old_versions_are_forgotten() {
-        let freshness = Freshness::new();
+        let freshness = Freshness::default();
         let [old, known] = ["7", "100"].map(Version::from);
         freshness.reached(Kind::Volume, &known);
         freshness.reached(Kind::Node, &known);

@@ -79,7 +79,7 @@ impl Intake {
             metrics,
             observer: OnceLock::new(),
             foreign_writers,
-            freshness: Freshness::new(),
+            freshness: Freshness::default(),
             deletions: Deletions::default(),
             declared: RwLock::new(Arc::new(declared)),
             lacks_claim_facts: AtomicBool::new(false),

@@ -1,6 +1,6 @@
 //! Records decisions, writes and swaps.
 
-use bindery_core::{Evidence, Key, Uid, Version};
+use bindery_core::{Evidence, GuardRead, GuardVerdict, Version};
 use bindery_policy::{Difference, PolicyEvidence};
 use bindery_store::Kind;
 
@@ -34,28 +34,7 @@ pub struct DecidedRecord {
     /// The live reads that the guard wanted.
     pub reads: Vec<GuardRead>,
     /// What the guard said.
-    pub outcome: DecisionOutcome,
-}
-
-/// A live read for the guard.
-pub struct GuardRead {
-    /// The object.
-    pub key: Key,
-    /// Its UID and version; `None` if it does not exist. The error says why it could not be read.
-    pub found: Result<Option<(Uid, Version)>, String>,
-}
-
-/// Whether a decision was carried out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DecisionOutcome {
-    /// The guard passed it; it was carried out.
-    Passed,
-    /// The guard refused it: why. Nothing of it was carried out.
-    Refused(String),
-    /// A live read that the guard needs failed: why. Nothing of it was carried out.
-    Unproven(String),
-    /// The cluster had changed meanwhile; the object was decided again.
-    Stale(String),
+    pub guard: GuardVerdict,
 }
 
 /// The answer to a write.

@@ -54,9 +54,7 @@ pub use error::{OperationError, ReviewError, SyncError};
 pub use foreign_writers::{ForeignWrite, ForeignWriters};
 pub use freshness::{Freshness, Regression, Regressions, Sent};
 pub use intake::Intake;
-pub use journal::{
-    DecidedRecord, DecisionOutcome, DifferenceRecord, GuardRead, Journal, SwapRecord, WriteRecord,
-};
+pub use journal::{DecidedRecord, DifferenceRecord, Journal, SwapRecord, WriteRecord};
 pub use metrics::Metrics;
 pub use note::{Note, REASON_UNWRITABLE};
 pub use observe::{Compared, Observation, Steerable};

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_core::{Key, OperationKind, OperationState, Uid};
+use bindery_core::{Key, OperationKind, OperationState, PluginOperation, Uid};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -33,15 +33,8 @@ pub(crate) struct OperationMap {
 /// operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Name {
-    verb: Verb,
+    verb: PluginOperation,
     uid: Uid,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Verb {
-    Provision,
-    Delete,
-    Recycle,
 }
 
 #[derive(Default)]
@@ -240,9 +233,9 @@ impl Drop for Ticket {
 impl Name {
     fn new(kind: OperationKind, uid: &Uid) -> Self {
         let verb = match kind {
-            OperationKind::ProvisionExternal | OperationKind::Provision => Verb::Provision,
-            OperationKind::Delete => Verb::Delete,
-            OperationKind::Recycle => Verb::Recycle,
+            OperationKind::ProvisionExternal | OperationKind::Provision => PluginOperation::Provision,
+            OperationKind::Delete => PluginOperation::Delete,
+            OperationKind::Recycle => PluginOperation::Recycle,
         };
         Self { verb, uid: uid.clone() }
     }

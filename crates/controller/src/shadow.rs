@@ -190,7 +190,9 @@ impl Shadows {
         match self.queue.try_reserve() {
             Ok(place) => place.send(made()),
             Err(TrySendError::Full(()) | TrySendError::Closed(())) => {
-                shadows.for_each(|shadow| shadow.metrics.count_dropped());
+                for shadow in shadows {
+                    shadow.metrics.dropped.inc();
+                }
             }
         }
     }
@@ -238,11 +240,11 @@ impl<T> ShadowDecider<T> {
                     }
                     metrics.count_compared(difference);
                 }
-                Ok(Some(Err(decide::NotComparable))) => metrics.count_not_comparable(),
+                Ok(Some(Err(decide::NotComparable))) => _ = metrics.not_comparable.inc(),
                 Ok(None) => {}
                 Err(_) => {
                     tracing::error!(shadow = &**name, "a shadow panicked; its decision is not compared");
-                    metrics.count_not_comparable();
+                    metrics.not_comparable.inc();
                 }
             }
         }

@@ -34,11 +34,6 @@ impl AccessMode {
         }
     }
 
-    /// The mode of that API name.
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|mode| mode.name() == name)
-    }
-
     fn bit(self) -> u32 {
         match self {
             Self::ReadWriteOnce => 1,

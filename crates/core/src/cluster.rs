@@ -9,8 +9,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AccessModes, Claim, ClaimKey, Class, Decision, Handle, MatchVerdict, OperationKind, OperationState,
-    Quantity, ReclaimVerdict, Request, Requirement, Tally, Text, Uid, Volume, VolumeMode, VolumeTarget,
+    AccessModes, Claim, ClaimKey, Class, Decision, Handle, Lookup, MatchVerdict, OperationKind,
+    OperationState, Quantity, ReclaimVerdict, Request, Requirement, Tally, Text, Uid, Volume, VolumeMode,
+    VolumeTarget,
 };
 
 /// A question about the cluster. Each doc names the [`Answer`] variant that it gets.
@@ -128,19 +129,6 @@ pub enum Source {
     Cache,
     /// The API server, now.
     Live,
-}
-
-/// The result of a look-up. An object that cannot be parsed is unreadable, never absent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Lookup<T> {
-    /// The object.
-    Found(T),
-    /// No object has that name.
-    Absent,
-    /// The object cannot be parsed: why.
-    Unreadable(Text),
-    /// The look-up failed: the error.
-    Failed(Text),
 }
 
 /// A pod that references a claim, directly or through a generic ephemeral volume.

@@ -28,6 +28,8 @@ mod facts;
 mod finding;
 pub mod guard;
 mod ident;
+mod label;
+mod lookup;
 mod named;
 mod operation;
 mod quantity;
@@ -47,8 +49,8 @@ pub use budget::{DecisionLimits, QuestionBudget};
 pub use claim::{Claim, ClaimAnnotations, ClaimPhase, ClaimStatus};
 pub use class::{BindingMode, Class};
 pub use cluster::{
-    Answer, Cluster, Engine, EngineFault, Lookup, Migration, Page, Plugin, PluginMatch, PluginOperation, Pod,
-    Query, Question, Slot, Source, Stop,
+    Answer, Cluster, Engine, EngineFault, Migration, Page, Plugin, PluginMatch, PluginOperation, Pod, Query,
+    Question, Slot, Source, Stop,
 };
 pub use columns::{Cell, ColumnSet, VolumeRow};
 pub use decision::{
@@ -60,6 +62,8 @@ pub use evidence::{Evidence, Exchange, Recorder, Replayer};
 pub use facts::{ClaimFact, ColumnRequirement, Declared, Facts, Narrowed, VolumeFact};
 pub use finding::{Finding, Rule};
 pub use ident::{ClaimKey, ClaimTarget, Handle, Key, Text, Timestamp, Uid, Version, VolumeTarget};
+pub use label::{is_dns_label, is_label_value, is_subdomain};
+pub use lookup::Lookup;
 pub use operation::{Operation, OperationKind, OperationState, Point, Progress, Returned};
 pub use quantity::{Notation, NotationError, Quantity, QuantityError, QuantityFormat};
 pub use reason::{NEAREST_MAX, Reason, Tally};
@@ -67,7 +71,7 @@ pub use request::{Request, Subject};
 pub use selector::{Requirement, Selector, SelectorOperator};
 pub use siblings::{Counted, Counts, Siblings, Spread};
 pub use steer::{Choice, Reservation, SteerWrite};
-pub use verdict::{Fate, MatchVerdict, ReclaimVerdict};
+pub use verdict::{Fate, GuardRead, GuardVerdict, MatchVerdict, ReclaimVerdict};
 pub use volume::{ClaimRef, ReclaimPolicy, Volume, VolumeAnnotations, VolumeMode, VolumePhase};
 pub use volume_index::{Scanned, VolumeIndex};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Claim, Key, Progress, Text, Timestamp, Volume};
+use crate::{Claim, Key, Progress, Regarding, Text, Timestamp, Volume};
 
 /// A request for a decision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +25,17 @@ impl Subject {
             }
             Self::SyncClaimOperation(progress) => Key::Claim(progress.object.key.clone()),
             Self::SyncVolumeOperation(progress) => Key::Volume(progress.object.name.clone()),
+        }
+    }
+
+    /// The object that is decided, as events name it; `None` for reviews, whose objects need not exist.
+    pub fn regarding(&self) -> Option<Regarding> {
+        match self {
+            Self::SyncClaim(claim) => Some(Regarding::Claim(claim.target())),
+            Self::SyncVolume(volume) => Some(Regarding::Volume(volume.target())),
+            Self::SyncClaimOperation(progress) => Some(Regarding::Claim(progress.object.target())),
+            Self::SyncVolumeOperation(progress) => Some(Regarding::Volume(progress.object.target())),
+            Self::ReviewClaim { .. } | Self::ReviewVolume { .. } => None,
         }
     }
 

@@ -1,10 +1,11 @@
-//! What policies say: matchers about a volume for a claim, reclaimers about a volume whose claim is gone.
+//! What policies say: matchers about a volume for a claim, reclaimers about a volume whose claim is gone. And
+//! what the guard says about a decision.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Text;
+use crate::{Key, Text, Uid, Version};
 
 /// What the policies of a claim say about a volume that it could newly get.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,4 +61,28 @@ pub struct ReclaimVerdict {
     pub policy: Text,
     /// Why, as a sentence.
     pub reason: Text,
+}
+
+/// What the guard says about a decision. Only one that has passed is carried out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum GuardVerdict {
+    /// It may be carried out.
+    Passed,
+    /// It may not: why.
+    Refused(String),
+    /// A live read that the guard needs failed: why.
+    Unproven(String),
+    /// The cluster had changed meanwhile: how. The object is decided again.
+    Stale(String),
+}
+
+/// A live read for the guard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GuardRead {
+    /// The object.
+    pub key: Key,
+    /// Its UID and version; `None` if it did not exist. The error says why it could not be read.
+    pub found: Result<Option<(Uid, Version)>, String>,
 }

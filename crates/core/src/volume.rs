@@ -105,17 +105,19 @@ named_cases! {
     }
 }
 
-/// `spec.persistentVolumeReclaimPolicy`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ReclaimPolicy {
-    /// Keep the released volume for the administrator.
-    Retain,
-    /// Delete the backing asset and the volume.
-    Delete,
-    /// Scrub the volume and offer it again (deprecated upstream).
-    Recycle,
-    /// An unknown policy: the volume becomes Failed.
-    Unknown,
+named_cases! {
+    /// `spec.persistentVolumeReclaimPolicy`.
+    #[derive(Serialize, Deserialize)]
+    ReclaimPolicy {
+        /// Keep the released volume for the administrator.
+        Retain = "Retain";
+        /// Delete the backing asset and the volume.
+        Delete = "Delete";
+        /// Scrub the volume and offer it again (deprecated upstream).
+        Recycle = "Recycle";
+        /// An unknown policy: the volume becomes Failed.
+        Unknown = "";
+    }
 }
 
 named_cases! {
@@ -138,22 +140,9 @@ named_cases! {
 }
 
 impl ReclaimPolicy {
-    /// Its name in the API; empty for an unknown one.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Retain => "Retain",
-            Self::Delete => "Delete",
-            Self::Recycle => "Recycle",
-            Self::Unknown => "",
-        }
-    }
-
     /// The policy of that name.
     pub fn of_name(name: &str) -> Self {
-        [Self::Retain, Self::Delete, Self::Recycle]
-            .into_iter()
-            .find(|policy| policy.name() == name)
-            .unwrap_or(Self::Unknown)
+        Self::ALL.into_iter().find(|policy| policy.name() == name).unwrap_or(Self::Unknown)
     }
 }
 

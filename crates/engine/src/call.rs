@@ -43,14 +43,7 @@ impl From<Failure> for Halt {
 
 impl<'a> Call<'a> {
     pub(crate) fn new(cluster: &'a mut dyn Cluster, subject: &Subject) -> Self {
-        let subject = match subject {
-            Subject::SyncClaim(claim) => Some(Regarding::Claim(claim.target())),
-            Subject::SyncVolume(volume) => Some(Regarding::Volume(volume.target())),
-            Subject::SyncClaimOperation(progress) => Some(Regarding::Claim(progress.object.target())),
-            Subject::SyncVolumeOperation(progress) => Some(Regarding::Volume(progress.object.target())),
-            Subject::ReviewClaim { .. } | Subject::ReviewVolume { .. } => None,
-        };
-        Self { cluster, subject, draft: Decision::done() }
+        Self { cluster, subject: subject.regarding(), draft: Decision::done() }
     }
 
     /// The decision.

@@ -7,7 +7,6 @@ mod carry;
 mod matcher;
 mod reclaimer;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,7 +22,7 @@ use crate::call::{Excess, Memory, is_bad_answer};
 use crate::deadline::{Deadline, thread_time};
 use crate::engine::{STACK_LEFT_BYTES, STACK_NEW_BYTES, Shared};
 use crate::load::{self, LoadError};
-use crate::{Compiled, HostError, Limits, Options, Runtime, Stats, read, settings};
+use crate::{Compiled, HostError, Limits, Options, Runtime, Stats, settings};
 
 /// Most rows of one call, as the contract says; a larger batch is judged in several calls.
 const ROWS_MAX: usize = 512;
@@ -75,14 +74,6 @@ impl ComponentPolicy {
         match self {
             Self::Matcher(matcher) => matcher.check(settings),
             Self::Reclaimer(reclaimer) => reclaimer.check(settings),
-        }
-    }
-
-    /// The matcher; `None` if it is a reclaimer.
-    pub fn matcher(self) -> Option<ComponentMatcher> {
-        match self {
-            Self::Matcher(matcher) => Some(matcher),
-            Self::Reclaimer(_) => None,
         }
     }
 }
@@ -139,21 +130,12 @@ impl PolicyHost {
         self.runtime.fill_cache(bytes, Self::COMPONENT_BYTES_MAX)
     }
 
-    /// Loads a policy from a file. Compiling one that contains an interpreter, where it is not in the cache,
-    /// takes seconds.
+    /// Loads a policy from the bytes of a component. Compiling one that contains an interpreter, where it is
+    /// not in the cache, takes seconds.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, this host cannot run it, or what it says about itself breaks a rule.
-    pub fn load_file(&self, path: &Path, limits: Limits) -> Result<ComponentPolicy, LoadError> {
-        self.load(&read(path, Self::COMPONENT_BYTES_MAX)?, limits)
-    }
-
-    /// Loads a policy from the bytes of a component; see [`PolicyHost::load_file`].
-    ///
-    /// # Errors
-    ///
-    /// As [`PolicyHost::load_file`].
+    /// This host cannot run it, or what it says about itself breaks a rule.
     pub fn load(&self, bytes: &[u8], limits: Limits) -> Result<ComponentPolicy, LoadError> {
         let Compiled { component, digest, kept } = self.runtime.compile(bytes, Self::COMPONENT_BYTES_MAX)?;
         let engine = &self.runtime.shared.engine;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bindery_core::{Quantity, Text};
-use bindery_host::{ComponentMatcher, Limits, LoadError, Options, PolicyHost, Stats};
+use bindery_host::{ComponentMatcher, ComponentPolicy, Limits, LoadError, Options, PolicyHost, Stats};
 use bindery_kit::module::{
     AMONG_LENGTH, COLUMNS_LENGTH, FACTS_LENGTH, Module, NAME_LENGTH, REASONS_LENGTH, SCHEMA_LENGTH, SCORES,
     SPREADS,
@@ -27,13 +27,13 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let host = PolicyHost::new(&Options { concurrency: 2, ..Options::default() }).unwrap();
-        let right = host.load(&Module::default().component(), Limits::policy()).unwrap().matcher().unwrap();
+        let right = load(&host, &Module::default(), Limits::policy()).unwrap();
         let (_, stats) = right.judge_with_stats("{}", &claim(), &candidates(ROWS));
         Self { host, right, stats }
     }
 
     fn load(&self, module: &Module) -> Result<ComponentMatcher, LoadError> {
-        self.host.load(&module.component(), Limits::policy()).map(|policy| policy.matcher().unwrap())
+        load(&self.host, module, Limits::policy())
     }
 
     /// The matcher loads, and fails to judge two rows: twice in the same way, and within its fuel.
@@ -54,6 +54,13 @@ impl Bench {
         assert_eq!(verdicts, Ok(Verdicts { reasons: expected, scores: Vec::new() }), "after {after}");
         assert_eq!(self.right.fuel() - before, stats.fuel, "after {after}");
         assert_eq!(stats, self.stats, "after {after}");
+    }
+}
+
+fn load(host: &PolicyHost, module: &Module, limits: Limits) -> Result<ComponentMatcher, LoadError> {
+    match host.load(&module.component(), limits)? {
+        ComponentPolicy::Matcher(matcher) => Ok(matcher),
+        ComponentPolicy::Reclaimer(_) => panic!("it is a reclaimer"),
     }
 }
 
@@ -226,8 +233,7 @@ fn verdicts_that_break_the_contract_are_a_fault() {
 fn boundless_fuel_ends_at_the_deadline() {
     let bench = Bench::new();
     let limits = Limits { fuel: u64::MAX, time: Duration::from_millis(5), ..Limits::policy() };
-    let matcher =
-        bench.host.load(&judges("(loop (br 0))", "").component(), limits).unwrap().matcher().unwrap();
+    let matcher = load(&bench.host, &judges("(loop (br 0))", ""), limits).unwrap();
     let fault = matcher.judge("{}", &claim(), &candidates(1)).unwrap_err();
     assert!(fault.to_string().contains("it took more than 5 ms"), "{fault}");
     bench.check("the deadline");

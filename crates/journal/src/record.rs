@@ -1,6 +1,6 @@
 //! What a journal has: decisions, writes, swaps and gaps.
 
-use bindery_core::Evidence;
+use bindery_core::{Evidence, GuardRead, GuardVerdict};
 use bindery_policy::{MatcherEvidence, PolicyEvidence, ReclaimerEvidence, Skipped, Unscored};
 use serde::{Deserialize, Serialize};
 
@@ -64,8 +64,8 @@ pub enum What {
 pub struct Record {
     /// The evidence and the decision.
     pub evidence: Evidence,
-    /// What the guard said.
-    pub guard: Verdict,
+    /// What the guard said; in format 1 it has refused what did not pass.
+    pub guard: GuardVerdict,
     /// Digest of the policies in force; `None` in format 1 where none applies.
     pub chain: Option<String>,
     /// What policies have said; `None` if none applies.
@@ -87,32 +87,6 @@ pub struct Redacted {
     pub engine: bool,
     /// What policies were shown; then they cannot be asked again.
     pub policies: bool,
-}
-
-/// A live read for the guard.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct GuardRead {
-    /// Name of a volume, or `namespace/name` of a claim.
-    pub object: String,
-    /// Whether the object is a claim.
-    pub claim: bool,
-    /// UID and version of the object; `None` if it did not exist. The error says why it could not be read.
-    pub found: Result<Option<(String, String)>, String>,
-}
-
-/// What the guard said about a decision. Only one that has passed was carried out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Verdict {
-    /// It may be carried out.
-    Passed,
-    /// It may not: why. In format 1 also the next two.
-    Refused(String),
-    /// A live read that the guard needs failed: why.
-    Unproven(String),
-    /// The cluster had changed meanwhile: how. The object was decided again.
-    Stale(String),
 }
 
 /// The answer to a write.
@@ -234,7 +208,7 @@ impl Record {
             let calls = Vec::new();
             PolicyEvidence { chain, matchers, volumes_left_out, unscored, reclaimers, skipped, calls }
         });
-        let guard = refused.map_or(Verdict::Passed, Verdict::Refused);
+        let guard = refused.map_or(GuardVerdict::Passed, GuardVerdict::Refused);
         let chain = policies.as_ref().map(|policies| policies.chain.clone());
         let (reads, redacted) = Default::default();
         Ok(Self { evidence, guard, chain, policies, fuel: None, reads, redacted })

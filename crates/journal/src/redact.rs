@@ -8,12 +8,12 @@ mod policies;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bindery_core::{ClaimFact, Text, VolumeFact};
+use bindery_core::{ClaimFact, GuardRead, GuardVerdict, Key, Text, VolumeFact};
 use hmac::{Hmac, Mac as _};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
-use crate::{GuardRead, Record, Redacted, Verdict, What, Wrote};
+use crate::{Record, Redacted, What, Wrote};
 
 /// How a digest begins. With what follows it is a valid name of a namespace and value of a label.
 const PREFIX: &str = "redacted-";
@@ -76,12 +76,14 @@ impl Redactor {
                 pass.open = open;
                 pass.evidence(evidence);
                 match guard {
-                    Verdict::Passed => {}
+                    GuardVerdict::Passed => {}
                     // The guard asks policies too, and says what they have answered.
-                    Verdict::Refused(why) | Verdict::Unproven(why) | Verdict::Stale(why) if others > 0 => {
+                    GuardVerdict::Refused(why) | GuardVerdict::Unproven(why) | GuardVerdict::Stale(why)
+                        if others > 0 =>
+                    {
                         *why = self.digest(why).to_string();
                     }
-                    Verdict::Refused(why) | Verdict::Unproven(why) | Verdict::Stale(why) => {
+                    GuardVerdict::Refused(why) | GuardVerdict::Unproven(why) | GuardVerdict::Stale(why) => {
                         *why = pass.without_words(why);
                     }
                 }
@@ -160,9 +162,9 @@ impl Pass<'_> {
     }
 
     fn reads(&mut self, reads: &mut [GuardRead]) {
-        for GuardRead { object, claim, found } in reads {
-            if *claim {
-                self.claim_name(object);
+        for GuardRead { key, found } in reads {
+            if let Key::Claim(key) = key {
+                self.namespace(&mut key.namespace);
             }
             if let Err(why) = found {
                 *why = self.redactor.digest(why).to_string();

@@ -24,7 +24,7 @@ use crate::{Entry, Gap, What};
 const SYNC_AGE: Duration = Duration::from_secs(5);
 /// Pause after a failed write.
 const RETRY: Duration = Duration::from_secs(1);
-/// Shortest time between two log lines about lost records or a failing disk.
+/// Shortest time between two log lines about the same trouble.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// Where blocks go. A [`crate::FolderWriter`], or a double in tests.
@@ -93,6 +93,7 @@ pub struct JournalWriter {
 #[derive(Clone)]
 pub struct Appender(Arc<Shared>);
 
+#[derive(Default)]
 struct Shared {
     queue: Queue,
     made: AtomicU64,
@@ -133,7 +134,7 @@ impl JournalWriter {
     /// The thread cannot be started.
     pub fn start(sink: impl Sink + 'static) -> io::Result<Self> {
         let (end, ended) = mpsc::channel();
-        let shared = Arc::new(Shared::new());
+        let shared = Arc::new(Shared { free: AtomicU64::new(u64::MAX), ..Shared::default() });
         let (block, unsynced, failure_logged) = (Block::default(), None, None);
         let worker = Worker { sink, shared: Arc::clone(&shared), block, unsynced, failure_logged };
         let thread = std::thread::Builder::new().name("journal".to_owned()).spawn(move || {
@@ -177,21 +178,6 @@ impl Appender {
 }
 
 impl Shared {
-    fn new() -> Self {
-        Self {
-            queue: Queue::default(),
-            made: AtomicU64::new(0),
-            written: AtomicU64::new(0),
-            lost: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            removed: AtomicU64::new(0),
-            free: AtomicU64::new(u64::MAX),
-            failing: AtomicBool::new(false),
-            gap: Mutex::default(),
-            loss_logged: Mutex::default(),
-        }
-    }
-
     fn append(&self, entry: &Entry) {
         self.made.fetch_add(1, Ordering::Relaxed);
         let bytes = match entry.encode() {
@@ -212,7 +198,7 @@ impl Shared {
         let gap = gap.get_or_insert(Gap { lost: 0, from_ms: at_ms, to_ms: at_ms });
         gap.lost += records;
         gap.to_ms = at_ms;
-        if is_due(&mut self.loss_logged.lock()) {
+        if may_log(&mut self.loss_logged.lock()) {
             tracing::error!(
                 lost = self.lost.load(Ordering::Relaxed),
                 "records of the journal are lost: the disk is too slow, full or failing; binding goes on"
@@ -274,7 +260,7 @@ impl<S: Sink> Worker<S> {
                     self.unsynced.get_or_insert_with(Instant::now);
                 }
                 Err(error) => {
-                    if is_due(&mut self.failure_logged) {
+                    if may_log(&mut self.failure_logged) {
                         tracing::error!(%error, "the journal cannot be written; it is tried every second");
                     }
                     if self.shared.queue.has_ended() {
@@ -291,7 +277,7 @@ impl<S: Sink> Worker<S> {
     fn sync(&mut self) {
         self.unsynced = None;
         if let Err(error) = self.sink.sync()
-            && is_due(&mut self.failure_logged)
+            && may_log(&mut self.failure_logged)
         {
             tracing::error!(%error, "the journal cannot be forced to the disk");
         }
@@ -315,8 +301,8 @@ impl Block {
     }
 }
 
-/// Whether to log again; notes that it is logged.
-fn is_due(logged: &mut Option<Instant>) -> bool {
+/// Whether to log again what has been logged before: once a minute. Notes that it is logged.
+pub fn may_log(logged: &mut Option<Instant>) -> bool {
     let is_due = logged.is_none_or(|logged| logged.elapsed() >= LOG_EVERY);
     if is_due {
         *logged = Some(Instant::now());

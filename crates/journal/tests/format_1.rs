@@ -5,8 +5,8 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use bindery_core::{Cluster, Decision, Engine, EngineFault, Lookup, Request};
-use bindery_journal::{Place, ReadError, Reader, Record, Replayed, Verdict, What, replay};
+use bindery_core::{Cluster, Decision, Engine, EngineFault, GuardVerdict, Lookup, Request};
+use bindery_journal::{Place, ReadError, Reader, Record, Replayed, What, replay};
 use sha2::{Digest, Sha256};
 
 use self::support::{record, with_policies};
@@ -37,8 +37,8 @@ fn journal_of(records: &[Record]) -> Vec<u8> {
     let (mut bytes, mut chain) = (b"bindery-journal1".to_vec(), vec![0; 32]);
     for record in records {
         let refused = match &record.guard {
-            Verdict::Passed => None,
-            Verdict::Refused(why) | Verdict::Unproven(why) | Verdict::Stale(why) => Some(why),
+            GuardVerdict::Passed => None,
+            GuardVerdict::Refused(why) | GuardVerdict::Unproven(why) | GuardVerdict::Stale(why) => Some(why),
         };
         let mut payload = postcard::to_stdvec(&(&record.evidence, refused)).unwrap();
         if let Some(it) = &record.policies {
@@ -72,7 +72,7 @@ fn read(bytes: &[u8]) -> (usize, String) {
 
 #[test]
 fn records_are_read_as_written() {
-    let refused = Record { guard: Verdict::Refused("why".to_owned()), ..record("c") };
+    let refused = Record { guard: GuardVerdict::Refused("why".to_owned()), ..record("c") };
     let written = [record("a"), with_policies("b"), refused];
     assert_eq!(records(&journal_of(&written)).unwrap(), written);
 }

@@ -9,13 +9,12 @@ use std::sync::Arc;
 
 use bindery_core::{
     AccessModes, Action, Answer, ClaimFact, ClaimKey, ClaimRef, Cluster, Decision, Engine, EngineFault,
-    Event, EventKind, Exchange, Failure, Fate, Lookup, MatchVerdict, Operation, OperationKind, Outcome,
-    Point, Progress, Quantity, Query, Question, ReclaimPolicy, ReclaimVerdict, Regarding, Request,
-    Requirement, Returned, Selector, SelectorOperator, Source, Subject, Uid, VolumeFact,
+    Event, EventKind, Exchange, Failure, Fate, GuardRead, GuardVerdict, Key, Lookup, MatchVerdict, Operation,
+    OperationKind, Outcome, Point, Progress, Quantity, Query, Question, ReclaimPolicy, ReclaimVerdict,
+    Regarding, Request, Requirement, Returned, Selector, SelectorOperator, Source, Subject, Uid, VolumeFact,
 };
 use bindery_journal::{
-    Entry, Files, GuardRead, Record, Redacted, Redaction, Redactor, Replayed, Sink as _, Verdict, What,
-    Wrote, replay,
+    Entry, Files, Record, Redacted, Redaction, Redactor, Replayed, Sink as _, What, Wrote, replay,
 };
 use bindery_policy::{
     AskedPolicy, Candidates, ClaimView, Judged, MatcherEvidence, Narrowing, PolicyCall, PolicyFunction,
@@ -198,10 +197,9 @@ fn of_words(subject: Subject) -> Record {
     record.evidence.request.subject = subject;
     record.evidence.exchanges = exchanges();
     record.evidence.decision = decision();
-    record.guard = Verdict::Refused(format!("claim {NAMESPACE}/data: {FOREIGN}"));
+    record.guard = GuardVerdict::Refused(format!("claim {NAMESPACE}/data: {FOREIGN}"));
     let found = [Ok(None), Err(format!("{NAMESPACE}: {FOREIGN}"))];
-    let read = |found| GuardRead { object: key().to_string(), claim: true, found };
-    record.reads = found.map(read).into();
+    record.reads = found.map(|found| GuardRead { key: Key::Claim(key()), found }).into();
     let policies = record.policies.as_mut().unwrap();
     policies.skipped[0].why = FOREIGN.to_owned();
     policies.matchers.push(matcher());
@@ -316,8 +314,8 @@ fn a_name_inside_of_a_longer_word_of_a_sentence_stays() {
     let mut record = record("v");
     let claim = bindery_kit::claim(ClaimKey::new("shop", "data"));
     record.evidence.request.subject = Subject::SyncClaim(Arc::new(claim));
-    record.guard = Verdict::Stale("shop/data of (shop) is shopping at myshop, not shop".to_owned());
-    let Verdict::Stale(why) = redacted(record, &redactor(true)).guard else { unreachable!() };
+    record.guard = GuardVerdict::Stale("shop/data of (shop) is shopping at myshop, not shop".to_owned());
+    let GuardVerdict::Stale(why) = redacted(record, &redactor(true)).guard else { unreachable!() };
     let digest = "redacted-9d3526670e9bc489f394e013e15f532b";
     assert_eq!(why, format!("{digest}/data of ({digest}) is shopping at myshop, not {digest}"));
 }

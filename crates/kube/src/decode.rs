@@ -251,14 +251,8 @@ fn quantity(list: &BTreeMap<String, Amount>, field: &str) -> Result<Option<Quant
 }
 
 fn access_modes(names: &[String], field: &str) -> Result<Vec<AccessMode>, String> {
-    let known = || AccessMode::ALL.map(AccessMode::name).join(", ");
-    names
-        .iter()
-        .map(|name| {
-            AccessMode::parse(name)
-                .ok_or_else(|| format!("{field}: {name:?} is not an access mode; one of {}", known()))
-        })
-        .collect()
+    let parse = |name: &String| named(&AccessMode::ALL, AccessMode::name, name, (field, "an access mode"));
+    names.iter().map(parse).collect()
 }
 
 fn texts(strings: &[String]) -> Vec<Text> {
@@ -266,11 +260,19 @@ fn texts(strings: &[String]) -> Vec<Text> {
 }
 
 fn volume_mode(name: Option<&str>) -> Result<VolumeMode, String> {
-    match name {
-        None | Some("Filesystem") => Ok(VolumeMode::Filesystem),
-        Some("Block") => Ok(VolumeMode::Block),
-        Some(other) => {
-            Err(format!("spec.volumeMode: {other:?} is not a volume mode; one of Filesystem, Block"))
-        }
-    }
+    let name = name.unwrap_or(VolumeMode::Filesystem.name());
+    named(&VolumeMode::ALL, VolumeMode::name, name, ("spec.volumeMode", "a volume mode"))
+}
+
+/// The case with this name. An error lists the names; `""`, for an unset field, is not among them.
+fn named<T: Copy>(
+    all: &[T],
+    name_of: fn(T) -> &'static str,
+    name: &str,
+    (field, what): (&str, &str),
+) -> Result<T, String> {
+    all.iter().copied().find(|case| name_of(*case) == name).ok_or_else(|| {
+        let names: Vec<_> = all.iter().map(|case| name_of(*case)).filter(|name| !name.is_empty()).collect();
+        format!("{field}: {name:?} is not {what}; one of {}", names.join(", "))
+    })
 }

@@ -67,6 +67,7 @@ pub(crate) struct Limit {
     semaphore: Semaphore,
 }
 
+#[derive(Default)]
 struct State {
     limit: f64,
     /// Permits in use and free: as many as the limit, or more until enough are given back after it shrank.
@@ -105,17 +106,7 @@ pub(crate) struct Permit<'a> {
 
 impl Limit {
     pub(crate) fn new() -> Self {
-        let mut state = State {
-            limit: QUEUED_MIN,
-            permits: 0,
-            in_flight: 0,
-            usual: 0.0,
-            answers: 0.0,
-            cut: None,
-            logged: None,
-            refused: 0,
-            late: 0,
-        };
+        let mut state = State { limit: QUEUED_MIN, ..State::default() };
         state.permits = state.limit();
         let semaphore = Semaphore::new(state.permits);
         Self { state: Mutex::new(state), semaphore }

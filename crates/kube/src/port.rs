@@ -124,12 +124,7 @@ impl Port for ApiPort {
         let answer = self.get(&path, Purpose::Guard).await;
         let is_own = answer.as_ref().is_ok_and(decode::has_reserved);
         let decode = |object: &Object| decode::volume(object, &self.declared());
-        match lookup(answer, ("persistentvolumes", name), decode) {
-            Lookup::Found(volume) => Lookup::Found((volume, is_own)),
-            Lookup::Absent => Lookup::Absent,
-            Lookup::Unreadable(why) => Lookup::Unreadable(why),
-            Lookup::Failed(why) => Lookup::Failed(why),
-        }
+        lookup(answer, ("persistentvolumes", name), decode).map(|volume| (volume, is_own))
     }
 
     async fn steer(&self, write: &SteerWrite) -> Result<Written, WriteError> {

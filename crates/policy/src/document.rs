@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use bindery_core::{CLAIM_FACTS, ClaimFact, RECLAIM_POLICY_BEFORE, Text, VolumeFact};
+use bindery_core::{CLAIM_FACTS, ClaimFact, RECLAIM_POLICY_BEFORE, Text, VolumeFact, is_dns_label};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Allowed, LabelSelector, Matcher, Matches, OnFailure, Otherwise, Policy, PolicyMetrics, Pull, ReclaimRule,
-    Reclaimer, is_name,
+    Reclaimer,
 };
 
 /// `apiVersion` of policy documents.
@@ -32,19 +32,26 @@ const SETTINGS_MAX: usize = 256 << 10;
 #[cfg(feature = "schema")]
 const MODULE_MAX: u32 = 1_024;
 
-/// A document of kind `MatchPolicy`.
+/// A document with this `spec`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct MatchPolicy {
+pub struct PolicyDocument<S> {
     /// [`API_VERSION`].
     pub api_version: String,
-    /// [`MATCH_POLICY`].
+    /// [`MATCH_POLICY`], [`RECLAIM_POLICY`] or [`ENGINE`].
     pub kind: String,
     /// Its name.
     pub metadata: ObjectMeta,
     /// What it says.
-    pub spec: MatchPolicySpec,
+    pub spec: S,
 }
+
+/// A document of kind `MatchPolicy`.
+pub type MatchPolicy = PolicyDocument<MatchPolicySpec>;
+/// A document of kind `ReclaimPolicy`.
+pub type ReclaimPolicy = PolicyDocument<ReclaimPolicySpec>;
+/// A document of kind `Engine`.
+pub type EngineDocument = PolicyDocument<EngineSpec>;
 
 /// The metadata of a document.
 #[derive(Clone, Debug, Deserialize)]
@@ -66,20 +73,6 @@ pub enum EffectMode {
     Shadow,
     /// It is not loaded.
     Off,
-}
-
-/// A document of kind `Engine`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct EngineDocument {
-    /// [`API_VERSION`].
-    pub api_version: String,
-    /// [`ENGINE`].
-    pub kind: String,
-    /// Its name.
-    pub metadata: ObjectMeta,
-    /// What it says.
-    pub spec: EngineSpec,
 }
 
 /// `spec` of kind `Engine`.
@@ -163,20 +156,6 @@ pub struct MatchClaims {
     /// Selects claims by their labels; all by default.
     #[serde(default)]
     pub claim_selector: LabelSelector,
-}
-
-/// A document of kind `ReclaimPolicy`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ReclaimPolicy {
-    /// [`API_VERSION`].
-    pub api_version: String,
-    /// [`RECLAIM_POLICY`].
-    pub kind: String,
-    /// Its name.
-    pub metadata: ObjectMeta,
-    /// What it says.
-    pub spec: ReclaimPolicySpec,
 }
 
 /// `spec` of kind `ReclaimPolicy`.
@@ -310,7 +289,7 @@ impl ReclaimPolicy {
 
 /// A policy is named in metrics.
 fn check_name(ObjectMeta { name }: &ObjectMeta) -> Result<(), String> {
-    if is_name(name) {
+    if is_dns_label(name) {
         return Ok(());
     }
     Err(format!("metadata.name is {name:?}; a DNS label is allowed, such as \"same-zone\""))

@@ -41,7 +41,7 @@ pub use calls::{PolicyCall, PolicyFunction};
 pub use chain::{Chain, OnFailure, Otherwise, Policy, Surroundings, Waits};
 pub use document::{
     API_VERSION, ENGINE, EffectMode, EngineDocument, EngineSpec, MATCH_POLICY, MatchClaims, MatchPolicy,
-    MatchPolicySpec, ObjectMeta, RECLAIM_POLICY, ReclaimPolicy, ReclaimPolicySpec,
+    MatchPolicySpec, ObjectMeta, PolicyDocument, RECLAIM_POLICY, ReclaimPolicy, ReclaimPolicySpec,
 };
 pub use effect::{Effect, volume_read};
 pub use evidence::{AskedPolicy, Basis, MatcherEvidence, PolicyEvidence, ReclaimerEvidence, Skipped};
@@ -52,7 +52,7 @@ pub use matcher::{
     Bound, Candidates, ClaimView, Fueled, Matcher, Narrowing, PolicyFault, Requirement, SCORE_MAX, Verdicts,
 };
 pub use matches::Matches;
-pub use metadata::{Metadata, Reason, is_name};
+pub use metadata::{Metadata, Reason};
 pub use metrics::{Activity, FaultCause, LatestFault, PolicyMetrics};
 pub use probation::{ObservedEngine, Probation, ProbationOutcome};
 pub use pull::Pull;
@@ -63,7 +63,7 @@ pub use rounds::Rounds;
 pub use said::{Said, Says};
 pub use selector::{LabelSelector, MatchExpression};
 pub use settings::{SettingsSchema, check_settings};
-pub use shadow::{Answered, DIFFERENCES_MAX, Difference, DifferenceKind, ReleasedFates, ShadowMetrics};
+pub use shadow::{DIFFERENCES_MAX, Difference, DifferenceKind, ShadowMetrics};
 pub use spread::Rests;
 pub use status::{
     Condition, LastFault, LastGood, ObjectStatus, ReplicaStatus, RolledBack, ShadowAnswer, ShadowDifference,

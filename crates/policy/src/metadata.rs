@@ -1,6 +1,6 @@
 //! What a policy says about itself.
 
-use bindery_core::{ClaimFact, Declared, Spread, Text, VolumeFact};
+use bindery_core::{ClaimFact, Declared, Spread, Text, VolumeFact, is_dns_label};
 
 /// What a policy says about itself. The same for every call, whatever the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,18 +113,9 @@ fn check_spread(Spread { among, .. }: &Spread) -> Result<(), String> {
     }
 }
 
-/// Whether a name of a policy or of a reason is a DNS label, so that events, metrics and files can have it.
-pub fn is_name(name: &str) -> bool {
-    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    !name.is_empty()
-        && name.len() <= NAME_BYTES_MAX
-        && name.bytes().all(is_allowed)
-        && !name.starts_with('-')
-        && !name.ends_with('-')
-}
-
+/// Events, metrics and files have the names of policies and reasons.
 fn check_name(what: &str, name: &str) -> Result<(), String> {
-    if is_name(name) {
+    if is_dns_label(name) {
         return Ok(());
     }
     Err(format!(

@@ -23,8 +23,8 @@ const BUCKETS: [f64; 10] = [0.000_025, 0.000_1, 0.000_25, 0.001, 0.002_5, 0.01, 
 pub struct PolicyMetrics {
     /// How long its matcher took, each time that it was asked to narrow or to judge rows.
     pub duration: Histogram,
-    /// How often `duration` was observed, which cannot be read from it.
-    calls: Counter,
+    /// How often it was asked and answered: how often `duration` was observed, which cannot be read from it.
+    pub calls: Counter,
     /// Rows that it has judged.
     pub rows: Counter,
     /// Decisions that ended because their claim waits for it.
@@ -111,11 +111,6 @@ impl PolicyMetrics {
     /// How often it gave no answer.
     pub fn faults(&self, cause: FaultCause) -> u64 {
         self.faults[cause as usize].get()
-    }
-
-    /// How often it was asked and answered.
-    pub fn calls(&self) -> u64 {
-        self.calls.get()
     }
 
     /// Counts on from what an earlier generation with the same module has done; its first calls count anew.

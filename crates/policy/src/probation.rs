@@ -83,8 +83,11 @@ impl PolicyFault {
 /// An engine whose calls are counted.
 pub struct ObservedEngine {
     engine: Arc<dyn Engine>,
-    calls: Counter,
-    faults: Counter,
+    /// How often it was called. A call that is made again, because a policy has to be asked first, counts
+    /// once.
+    pub calls: Counter,
+    /// How many of the calls gave no decision.
+    pub faults: Counter,
     /// The last of its faults.
     pub last_fault: LatestFault,
     /// Its first calls.
@@ -102,17 +105,6 @@ impl ObservedEngine {
     pub fn continue_from(&mut self, earlier: &Self) {
         self.calls = earlier.calls.clone();
         self.faults = earlier.faults.clone();
-    }
-
-    /// How often it was called. A call that is made again, because a policy has to be asked first, counts
-    /// once.
-    pub fn calls(&self) -> u64 {
-        self.calls.get()
-    }
-
-    /// How many of the calls gave no decision.
-    pub fn faults(&self) -> u64 {
-        self.faults.get()
     }
 }
 
@@ -188,14 +180,14 @@ mod tests {
         let request = Request { now: 0, subject };
         let again = observed(EngineFault::Stopped(Stop::Judge));
         assert!(again.decide(&request, &mut Unasked).is_err());
-        assert_eq!((again.calls(), again.faults(), again.last_fault.get()), (0, 0, None));
+        assert_eq!((again.calls.get(), again.faults.get(), again.last_fault.get()), (0, 0, None));
         let mut traps = observed(EngineFault::Trapped("line\nbreak".to_owned()));
         assert!(traps.decide(&request, &mut Unasked).is_err());
-        assert_eq!((traps.calls(), traps.faults()), (1, 1));
+        assert_eq!((traps.calls.get(), traps.faults.get()), (1, 1));
         let (_, message) = traps.last_fault.get().unwrap();
         assert_eq!(&*message, "the engine trapped: line break");
         traps.continue_from(&again);
-        assert_eq!((traps.calls(), traps.faults()), (0, 0));
+        assert_eq!((traps.calls.get(), traps.faults.get()), (0, 0));
     }
 
     fn after(calls: &[(&str, bool)]) -> ProbationOutcome {

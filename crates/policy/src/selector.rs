@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use bindery_core::{Requirement, SelectorOperator, Text};
+use bindery_core::{Requirement, SelectorOperator, Text, is_label_value, is_subdomain};
 use serde::Deserialize;
 
 /// The longest name in the key of a label, and the longest value, in bytes.
 const LABEL_BYTES_MAX: usize = 63;
-/// The longest prefix of the key of a label, in bytes.
-const SUBDOMAIN_BYTES_MAX: usize = 253;
 
 /// Selects by labels, as `metav1.LabelSelector`: every label and every requirement must match.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -96,23 +94,4 @@ impl LabelSelector {
 fn is_label_key(key: &str) -> bool {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
     !name.is_empty() && is_label_value(name) && prefix.is_none_or(is_subdomain)
-}
-
-/// `IsValidLabelValue` of apimachinery.
-fn is_label_value(value: &str) -> bool {
-    let bytes = value.as_bytes();
-    let is_end = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);
-    bytes.len() <= LABEL_BYTES_MAX
-        && is_end(bytes.first())
-        && is_end(bytes.last())
-        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
-}
-
-/// `IsDNS1123Subdomain` of apimachinery.
-fn is_subdomain(text: &str) -> bool {
-    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let is_part = |part: &str| {
-        !part.is_empty() && part.bytes().all(is_allowed) && !part.starts_with('-') && !part.ends_with('-')
-    };
-    text.len() <= SUBDOMAIN_BYTES_MAX && text.split('.').all(is_part)
 }

@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 
 use crate::{
-    Chain, FormerClaim, MATCH_POLICY, Policy, PolicyMetrics, RECLAIM_POLICY, ReclaimRule, Surroundings, Waits,
+    Chain, FormerClaim, MATCH_POLICY, Policy, PolicyMetrics, RECLAIM_POLICY, ReclaimRule, ShadowAnswer,
+    ShadowReleased, Surroundings, Waits,
 };
 
 /// Differences that are kept, so that a status stays small.
@@ -53,21 +54,12 @@ pub struct Difference {
     /// How it differs.
     pub kind: DifferenceKind,
     /// What was decided.
-    pub active: Answered,
+    pub active: ShadowAnswer,
     /// What the shadow decides.
-    pub shadow: Answered,
+    pub shadow: ShadowAnswer,
 }
 
-/// An answer with its reason, each a short line.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answered {
-    /// What is done.
-    pub answer: Text,
-    /// Why.
-    pub reason: Text,
-}
-
-impl Answered {
+impl ShadowAnswer {
     /// An answer with its reason. Line breaks become spaces, and what is too long is cut.
     pub fn new(answer: &str, reason: &str) -> Self {
         Self { answer: line(answer), reason: line(reason) }
@@ -84,93 +76,55 @@ pub(crate) fn line(text: &str) -> Text {
     line.into()
 }
 
-/// What would have become of the volumes that are released now, by a reclaimer in shadow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReleasedFates {
-    /// They would be kept.
-    pub kept: u64,
-    /// They would be kept, and deleted later.
-    pub later: u64,
-    /// They would have been deleted by now.
-    pub due: u64,
-    /// They would be offered again, with their data or scrubbed.
-    pub offered: u64,
-}
-
 /// What the decisions of a shadow have shown since the start of the process. Clones count together.
 #[derive(Clone, Debug, Default)]
-pub struct ShadowMetrics(Arc<Inner>);
-
-#[derive(Debug, Default)]
-struct Inner {
-    compared: Counter,
-    not_comparable: Counter,
-    dropped: Counter,
+pub struct ShadowMetrics {
+    /// Decisions that were compared, those that differ included.
+    pub compared: Counter,
+    /// Decisions that could not be compared: the cluster has changed too much since, or a live read would
+    /// decide.
+    pub not_comparable: Counter,
+    /// Decisions that the shadow did not make because there were too many.
+    pub dropped: Counter,
     differences: [Counter; DifferenceKind::ALL.len()],
-    latest: Mutex<VecDeque<Difference>>,
-    released: Mutex<Option<ReleasedFates>>,
+    latest: Arc<Mutex<VecDeque<Difference>>>,
+    released: Arc<Mutex<Option<ShadowReleased>>>,
 }
 
 impl ShadowMetrics {
-    /// Decisions that were compared, those that differ included.
-    pub fn compared(&self) -> u64 {
-        self.0.compared.get()
-    }
-
-    /// Decisions that could not be compared: the cluster has changed too much since, or a live read would
-    /// decide.
-    pub fn not_comparable(&self) -> u64 {
-        self.0.not_comparable.get()
-    }
-
-    /// Decisions that the shadow did not make because there were too many.
-    pub fn dropped(&self) -> u64 {
-        self.0.dropped.get()
-    }
-
     /// Decisions that differ in this way.
     pub fn differences(&self, kind: DifferenceKind) -> u64 {
-        self.0.differences[kind as usize].get()
+        self.differences[kind as usize].get()
     }
 
     /// The latest differences, at most [`DIFFERENCES_MAX`], newest first. Of an object each kind is there
     /// once.
     pub fn latest(&self) -> Vec<Difference> {
-        self.0.latest.lock().iter().cloned().collect()
+        self.latest.lock().iter().cloned().collect()
     }
 
     /// What would have become of the volumes that were released when they were counted last; `None` if they
     /// were not, or if it is no reclaimer.
-    pub fn released(&self) -> Option<ReleasedFates> {
-        *self.0.released.lock()
+    pub fn released(&self) -> Option<ShadowReleased> {
+        *self.released.lock()
     }
 
     /// Sets what would have become of released volumes.
-    pub fn set_released(&self, fates: ReleasedFates) {
-        *self.0.released.lock() = Some(fates);
+    pub fn set_released(&self, fates: ShadowReleased) {
+        *self.released.lock() = Some(fates);
     }
 
     /// Counts a decision that was compared.
     pub fn count_compared(&self, difference: Option<Difference>) {
         if let Some(difference) = difference {
-            self.0.differences[difference.kind as usize].inc();
-            let mut latest = self.0.latest.lock();
+            self.differences[difference.kind as usize].inc();
+            let mut latest = self.latest.lock();
             latest.retain(|known| known.object != difference.object || known.kind != difference.kind);
             latest.truncate(DIFFERENCES_MAX - 1);
             latest.push_front(difference);
         }
         // Afterwards, so that the difference is there when the counter changes.
-        self.0.compared.inc();
-    }
-
-    /// Counts a decision that cannot be compared.
-    pub fn count_not_comparable(&self) {
-        self.0.not_comparable.inc();
-    }
-
-    /// Counts a decision that the shadow does not make.
-    pub fn count_dropped(&self) {
-        self.0.dropped.inc();
+        self.compared.inc();
     }
 }
 
@@ -228,7 +182,7 @@ mod tests {
     use super::*;
 
     fn difference(object: &str, kind: DifferenceKind, time: i64) -> Difference {
-        let (active, shadow) = (Answered::new("a", "b"), Answered::new("c", "d"));
+        let (active, shadow) = (ShadowAnswer::new("a", "b"), ShadowAnswer::new("c", "d"));
         Difference { time, object: object.into(), kind, active, shadow }
     }
 
@@ -243,7 +197,7 @@ mod tests {
             metrics.latest().into_iter().map(|latest| latest.time).collect()
         };
         assert_eq!(times(&metrics), [39]);
-        assert_eq!((metrics.compared(), metrics.differences(DifferenceKind::OtherFate)), (80, 40));
+        assert_eq!((metrics.compared.get(), metrics.differences(DifferenceKind::OtherFate)), (80, 40));
         for number in 0..40 {
             let object = format!("pvc ns/{number}");
             metrics.clone().count_compared(Some(difference(&object, DifferenceKind::Binds, number)));
@@ -254,7 +208,7 @@ mod tests {
     #[test]
     fn an_answer_is_one_short_line() {
         let long = format!("one\n\ttwo {}", "é".repeat(300));
-        let answered = Answered::new(&long, "why");
+        let answered = ShadowAnswer::new(&long, "why");
         assert!(answered.answer.starts_with("one two é"), "{}", answered.answer);
         assert_eq!(answered.answer.chars().count(), TEXT_MAX + 1);
     }

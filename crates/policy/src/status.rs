@@ -124,7 +124,7 @@ pub struct ShadowStatus {
 }
 
 /// What would have become of the volumes that are released now, had the policy been enforced.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ShadowReleased {

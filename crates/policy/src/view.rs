@@ -36,14 +36,8 @@ pub(crate) fn claim_fact(
     class: &Lookup<Arc<Class>>,
 ) -> Option<Text> {
     match fact {
-        ClaimFact::NamespaceLabel(key) => match namespace {
-            Lookup::Found(labels) => labels.get(key).cloned(),
-            Lookup::Absent | Lookup::Unreadable(_) | Lookup::Failed(_) => None,
-        },
-        ClaimFact::ClassParameter(_) => match class {
-            Lookup::Found(class) => class.parameters.get(fact).cloned(),
-            Lookup::Absent | Lookup::Unreadable(_) | Lookup::Failed(_) => None,
-        },
+        ClaimFact::NamespaceLabel(key) => namespace.as_ref().found()?.get(key).cloned(),
+        ClaimFact::ClassParameter(_) => class.as_ref().found()?.parameters.get(fact).cloned(),
         fact => claim.fact(fact).cloned(),
     }
 }

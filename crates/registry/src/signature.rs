@@ -12,6 +12,7 @@ mod simple;
 mod trust;
 
 use std::collections::BTreeSet;
+use std::str::FromStr;
 
 pub use self::keys::{KeyError, PublicKey, SigningKey};
 pub use self::trust::{Prefix, Trust};
@@ -41,6 +42,18 @@ pub enum Require {
     Any,
     /// Each of them.
     All,
+}
+
+impl FromStr for Require {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "any" => Ok(Self::Any),
+            "all" => Ok(Self::All),
+            _ => Err(format!("{text:?} is neither any nor all")),
+        }
+    }
 }
 
 /// The keys whose signatures count.

@@ -98,7 +98,7 @@ impl<'a> AsOf<'a> {
         if let Some(free) = self.since(&session).and_then(|since| since.free_volume(name)) {
             return Some(Arc::clone(&free.volume));
         }
-        found(session.volume_now(name))
+        session.volume_now(name).found()
     }
 
     /// The store as it is now, locked.
@@ -224,7 +224,7 @@ impl<'a> AsOf<'a> {
         let target = self.told_of(told).ok_or(Stop::NotRecorded)?;
         let session = self.session();
         self.rests_on(&session, &[Fact::Volume(Source::Overlay, target.name.clone())]);
-        found(session.volume_now(&target.name)).ok_or(Stop::NotRecorded)
+        session.volume_now(&target.name).found().ok_or(Stop::NotRecorded)
     }
 
     fn reserved(&mut self, question: Question) -> Result<Vec<Handle>, Stop> {
@@ -236,7 +236,7 @@ impl<'a> AsOf<'a> {
         self.rests_on(&session, &[Fact::ReservedFor(key.clone())]);
         let Answer::Reserved(handles) = session.answer(question)? else { return Ok(Vec::new()) };
         let named = handles.iter().filter_map(|handle| session.name(*handle));
-        let volumes: Vec<_> = named.filter_map(|name| found(session.volume_now(&name))).collect();
+        let volumes: Vec<_> = named.filter_map(|name| session.volume_now(&name).found()).collect();
         drop(session);
         self.budget.take_rows(volumes.len())?;
         Ok(volumes.iter().map(|volume| self.volumes.of(volume)).collect())
@@ -360,19 +360,12 @@ fn has_changed(session: &Session<'_>, since: &Since<'_>, fact: &Fact) -> bool {
         Fact::Candidates(wanted) => {
             let is_new = |volume: &Volume| volume.claim_ref.is_none() && wanted.is_met_by(volume);
             since.free_volumes().iter().any(|(name, before)| {
-                before.is_none() && found(session.volume_now(name)).is_some_and(|volume| is_new(&volume))
+                before.is_none() && session.volume_now(name).found().is_some_and(|volume| is_new(&volume))
             })
         }
         Fact::AccessSets(containing) => {
             since.has_changed(|fact| matches!(fact, Fact::AccessSets(set) if set.contains(*containing)))
         }
         fact => since.has_changed(|changed| changed == fact),
-    }
-}
-
-fn found<T>(lookup: Lookup<T>) -> Option<T> {
-    match lookup {
-        Lookup::Found(found) => Some(found),
-        _ => None,
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use bindery_core::{Claim, ClaimKey, Class, Text, Uid, Version, Volume};
+use bindery_core::{Claim, ClaimKey, Class, Text, Uid, Version, Volume, named_cases};
 
 /// One delivery of the watch of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -189,42 +189,27 @@ pub struct PodContent {
     pub terminated: bool,
 }
 
-/// The kinds of objects that are watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
-    /// PersistentVolume.
-    Volume,
-    /// PersistentVolumeClaim.
-    Claim,
-    /// StorageClass.
-    Class,
-    /// Pod.
-    Pod,
-    /// Node.
-    Node,
-    /// Namespace. Watched only while a policy reads labels of namespaces.
-    Namespace,
+named_cases! {
+    /// The kinds of objects that are watched.
+    Kind {
+        /// PersistentVolume.
+        Volume = "PersistentVolume";
+        /// PersistentVolumeClaim.
+        Claim = "PersistentVolumeClaim";
+        /// StorageClass.
+        Class = "StorageClass";
+        /// Pod.
+        Pod = "Pod";
+        /// Node.
+        Node = "Node";
+        /// Namespace. Watched only while a policy reads labels of namespaces.
+        Namespace = "Namespace";
+    }
 }
 
 impl Kind {
-    /// Every kind.
-    pub const ALL: [Self; 6] =
-        [Self::Volume, Self::Claim, Self::Class, Self::Pod, Self::Node, Self::Namespace];
-
     /// The kinds that are watched whatever policies are loaded.
     pub const ALWAYS: [Self; 5] = [Self::Volume, Self::Claim, Self::Class, Self::Pod, Self::Node];
-
-    /// The API's name of the kind.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Volume => "PersistentVolume",
-            Self::Claim => "PersistentVolumeClaim",
-            Self::Class => "StorageClass",
-            Self::Pod => "Pod",
-            Self::Node => "Node",
-            Self::Namespace => "Namespace",
-        }
-    }
 }
 
 impl fmt::Display for Kind {

@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use bindery_core::{
-    AccessModes, Claim, ClaimKey, ClaimRef, Lookup, Quantity, Reason, Requirement, SelectorOperator, Source,
-    Text, Volume, VolumePhase,
+    AccessModes, Claim, ClaimKey, ClaimRef, Quantity, Reason, Requirement, SelectorOperator, Source, Text,
+    Volume, VolumePhase,
 };
 
 use crate::state::State;
@@ -91,7 +91,7 @@ impl State {
     }
 
     pub(crate) fn obstacles(&self, claim: &Claim, volume: &str) -> Option<Vec<Obstacle>> {
-        let Lookup::Found(volume) = self.volume(Source::Overlay, volume) else { return None };
+        let volume = self.volume(Source::Overlay, volume).found()?;
         let pair = Pair { volume: &volume, claim, picked_for: self.picked_for(&volume.name) };
         Some(pair.explain().obstacles)
     }

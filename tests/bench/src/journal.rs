@@ -8,11 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
-use bindery_core::{Claim, ClaimKey, DecisionLimits, Engine as _, Evidence, Recorder, Request, Subject, Uid};
-use bindery_engine::DefaultEngine;
-use bindery_journal::{
-    Appender, ChainDigest, FolderWriter, Header, JournalWriter, Record, Rotation, Verdict, What,
+use bindery_core::{
+    Claim, ClaimKey, DecisionLimits, Engine as _, Evidence, GuardVerdict, Recorder, Request, Subject, Uid,
 };
+use bindery_engine::DefaultEngine;
+use bindery_journal::{Appender, ChainDigest, FolderWriter, Header, JournalWriter, Record, Rotation, What};
 use bindery_kit::NoEnvironment;
 use bindery_store::LiveReads;
 use rand::rngs::StdRng;
@@ -142,7 +142,8 @@ fn record(scenario: &Scenario, request: &Request) -> Result<Record> {
     let engine = DefaultEngine.digest().to_owned();
     let evidence = Evidence { engine, request: request.clone(), exchanges, decision };
     let (reads, redacted) = Default::default();
-    Ok(Record { evidence, guard: Verdict::Passed, chain: None, policies: None, fuel: None, reads, redacted })
+    let guard = GuardVerdict::Passed;
+    Ok(Record { evidence, guard, chain: None, policies: None, fuel: None, reads, redacted })
 }
 
 /// Seconds of a replay that decides each record the same.

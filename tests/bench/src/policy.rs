@@ -9,8 +9,8 @@ mod decisions;
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
-use bindery_host::{ComponentMatcher, Host, Limits, Options, PolicyHost};
+use anyhow::{Context as _, Result, bail};
+use bindery_host::{ComponentMatcher, ComponentPolicy, Host, Limits, Options, PolicyHost};
 
 /// Measure policies.
 #[derive(clap::Args)]
@@ -52,9 +52,12 @@ impl Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let host = PolicyHost::new(&Options { concurrency: 4, ..Options::default() })?;
     let load = |path: &PathBuf| -> Result<ComponentMatcher> {
-        let policy = host.load_file(path, Limits::policy());
-        let policy = policy.with_context(|| path.display().to_string())?;
-        policy.matcher().with_context(|| format!("{} is no matcher", path.display()))
+        let at = || path.display().to_string();
+        let bytes = std::fs::read(path).with_context(at)?;
+        match host.load(&bytes, Limits::policy()).with_context(at)? {
+            ComponentPolicy::Matcher(matcher) => Ok(matcher),
+            ComponentPolicy::Reclaimer(_) => bail!("{} is no matcher", at()),
+        }
     };
     let shipped = |name: &str| load(&arguments.policies.join(format!("{name}.wasm")));
     let mut out = std::io::stdout();

@@ -9,6 +9,7 @@ use std::fmt::{self, Write as _};
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
+use bindery_core::is_dns_label;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
@@ -94,13 +95,7 @@ impl fmt::Display for Names {
 }
 
 fn is_host(name: &str) -> bool {
-    let is_label = |label: &str| {
-        (1..=63).contains(&label.len())
-            && label.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    name.len() <= NAME_BYTES_MAX && name.split('.').all(is_label)
+    name.len() <= NAME_BYTES_MAX && name.split('.').all(is_dns_label)
 }
 
 /// Makes a certificate of these names, valid for `lifetime` from `now`. Returns the certificate, followed by

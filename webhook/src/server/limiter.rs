@@ -13,24 +13,16 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, Default)]
 pub struct ConnectionStats {
     open: AtomicUsize,
-    shed: Counter,
-    pub(super) handshake_errors: Counter,
+    /// Connections that were closed at the cap.
+    pub shed: Counter,
+    /// Handshakes that failed, took too long, or came with a client certificate that is not accepted.
+    pub handshake_errors: Counter,
 }
 
 impl ConnectionStats {
     /// Open connections.
     pub fn connections(&self) -> usize {
         self.open.load(Ordering::Relaxed)
-    }
-
-    /// Connections that were closed at the cap.
-    pub fn shed(&self) -> u64 {
-        self.shed.get()
-    }
-
-    /// Handshakes that failed, took too long, or came with a client certificate that is not accepted.
-    pub fn handshake_errors(&self) -> u64 {
-        self.handshake_errors.get()
     }
 }
 
@@ -197,7 +189,7 @@ mod tests {
             order.extend(gone.collect::<Vec<_>>());
         }
         assert_eq!(order, [1, 3, 2, 0]);
-        assert_eq!((stats.connections(), stats.shed()), (4, 4));
+        assert_eq!((stats.connections(), stats.shed.get()), (4, 4));
         drop((open, newer));
         assert_eq!(stats.connections(), 0);
     }
@@ -213,7 +205,7 @@ mod tests {
         // The remaining request has no complete body.
         assert!(permit.connection.idle_since().is_none());
         assert!(limiter.admit().is_some() && is_evicted(&permit));
-        assert_eq!(stats.shed(), 2);
+        assert_eq!(stats.shed.get(), 2);
         drop((second, second_body));
     }
 }

@@ -50,7 +50,7 @@ async fn certificates_change_without_a_failed_request() {
     while let Some(asked) = asking.join_next().await {
         asked.unwrap();
     }
-    assert_eq!(server.stats.handshake_errors(), 0);
+    assert_eq!(server.stats.handshake_errors.get(), 0);
     // The last certificate is the first authority's.
     check(&server.client().ask(server.address).await.unwrap());
     assert!(Client::new(&next.pem()).ask(server.address).await.is_err());

@@ -30,7 +30,7 @@ async fn only_clients_with_an_accepted_certificate_are_answered() {
             check(&client().with(right).http2().ask(server.address).await.unwrap());
         }
     }
-    assert_eq!(server.stats.handshake_errors(), 16);
+    assert_eq!(server.stats.handshake_errors.get(), 16);
 }
 
 /// Without names every client of the authority is answered.

@@ -27,10 +27,6 @@ const SILENT: usize = 2_000;
 struct Healthy;
 
 impl Health for Healthy {
-    fn live(&self) -> Vec<Check> {
-        Vec::new()
-    }
-
     fn ready(&self) -> Vec<Check> {
         Vec::new()
     }

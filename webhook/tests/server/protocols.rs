@@ -47,7 +47,7 @@ async fn http_without_tls_is_answered_with_the_reason() {
         assert!(head.contains(&format!("Content-Length: {}", body.len())), "{answer}");
         assert_eq!(body, "This server speaks HTTPS; the request was HTTP.");
     }
-    assert_eq!(server.stats.handshake_errors(), 3);
+    assert_eq!(server.stats.handshake_errors.get(), 3);
     check(&server.client().ask(server.address).await.unwrap());
 }
 
@@ -61,7 +61,7 @@ async fn nonsense_instead_of_a_handshake_is_closed() {
         let _ = stream.shutdown().await;
         let _ = stream.read_to_end(&mut Vec::new()).await;
     }
-    server.until("four failed", |stats| stats.handshake_errors() == 4).await;
+    server.until("four failed", |stats| stats.handshake_errors.get() == 4).await;
     check(&server.client().ask(server.address).await.unwrap());
 }
 

@@ -6,9 +6,10 @@ use anyhow::{Result, anyhow};
 use bindery_core::{Claim, ClaimKey, Key};
 use serde::Serialize;
 
-use super::{Decider, advice, lines, text};
+use super::{advice, lines, text};
 use crate::objects::Resource;
 use crate::plan::candidates::candidates;
+use crate::plan::decider::Decider;
 use crate::plan::load::Object;
 use crate::plan::outcome::{ClaimPlan, Gets, Outcome, claim_plan, gets};
 use crate::plan::planner::Planner;
@@ -50,7 +51,7 @@ pub(super) async fn explain(
     let without = if decider.policies.is_empty() {
         None
     } else {
-        let bare = decider.decide_without_policies(objects.clone(), &decided).await?;
+        let bare = decider.without_policies().decide(objects.clone(), &decided).await?;
         gets(&bare).remove(key)
     };
     let planner = decider.decide(objects.clone(), &decided).await?;

@@ -8,6 +8,7 @@ use bindery_kube::ApiClient;
 use bindery_kube::read::{self, ReadError};
 use serde_json::Value;
 
+use crate::cluster::{explained, manifest};
 use crate::manifest::Manifest;
 use crate::objects::Resource;
 
@@ -38,7 +39,7 @@ pub(super) async fn read(client: &ApiClient, key: &Key, declared: &Declared) -> 
 
 /// The names of the objects of a resource.
 pub(super) async fn names(client: &ApiClient, resource: Resource, namespace: &str) -> Result<Vec<String>> {
-    let objects = read::list(client, &resource.collection(namespace)).await.map_err(explained)?;
+    let objects = read::list(client, &resource.collection(namespace)).await.map_err(explained(RIGHTS))?;
     let name = |object: &Value| object["metadata"]["name"].as_str().map(str::to_owned);
     Ok(objects.iter().filter_map(name).collect())
 }
@@ -89,7 +90,7 @@ impl Reader<'_> {
     /// Reads the other claims of a claim's namespace.
     async fn siblings(&mut self, key: &ClaimKey) -> Result<()> {
         let claims = read::list(self.client, &Resource::Claim.collection(&key.namespace)).await;
-        for claim in claims.map_err(explained)? {
+        for claim in claims.map_err(explained(RIGHTS))? {
             let name = claim["metadata"]["name"].as_str().unwrap_or_default();
             if self.claims.insert(ClaimKey::new(&*key.namespace, name)) {
                 self.add(Resource::Claim, &claim);
@@ -102,7 +103,7 @@ impl Reader<'_> {
         match read::get(self.client, &resource.collection(namespace), name).await {
             Ok(object) => self.add(resource, &object),
             Err(ReadError::Absent(_)) => {}
-            Err(error) => return Err(explained(error)),
+            Err(error) => return Err(explained(RIGHTS)(error)),
         }
         Ok(())
     }
@@ -119,8 +120,9 @@ impl Reader<'_> {
             let names = |volume: &Value| volume["persistentVolumeClaim"]["claimName"] == *key.name;
             volumes.into_iter().any(|volume| names(volume) || ephemeral(volume))
         };
-        let pods =
-            read::list(self.client, &Resource::Pod.collection(&key.namespace)).await.map_err(explained)?;
+        let pods = read::list(self.client, &Resource::Pod.collection(&key.namespace))
+            .await
+            .map_err(explained(RIGHTS))?;
         pods.iter().filter(uses).for_each(|pod| self.add(Resource::Pod, pod));
         Ok(())
     }
@@ -131,28 +133,20 @@ impl Reader<'_> {
             ReadError::Absent(message) if resource == Resource::Claim => {
                 anyhow!("{message} in namespace {namespace}; name another one by --namespace")
             }
-            error => explained(error),
+            error => explained(RIGHTS)(error),
         })?;
         self.add(resource, &object);
         Ok(object)
     }
 
     async fn list(&mut self, resource: Resource, namespace: &str) -> Result<Vec<Value>> {
-        let objects = read::list(self.client, &resource.collection(namespace)).await.map_err(explained)?;
+        let objects =
+            read::list(self.client, &resource.collection(namespace)).await.map_err(explained(RIGHTS))?;
         objects.iter().for_each(|object| self.add(resource, object));
         Ok(objects)
     }
 
     fn add(&mut self, resource: Resource, object: &Value) {
-        let object = resource.complete(object.clone());
-        let (file, place) = ("the cluster".to_owned(), "its API".to_owned());
-        self.manifests.push(Manifest { file, place, object });
-    }
-}
-
-fn explained(error: ReadError) -> anyhow::Error {
-    match error {
-        ReadError::Forbidden(message) => anyhow!("{message}; ask for this right: {RIGHTS}"),
-        error => error.into(),
+        self.manifests.push(manifest(resource, object.clone()));
     }
 }

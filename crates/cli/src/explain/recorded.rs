@@ -11,6 +11,7 @@ use bindery_journal::{Entry, Files, Header, Record, What};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::journal::damaged;
 use crate::journal::show::{Deciders, shown};
 use crate::journal::subject::{is_about, time};
 use crate::output::{Format, table};
@@ -63,10 +64,7 @@ pub(super) fn explain(journal: &Path, key: &Key, at: Timestamp, output: Format) 
                     found.add(entry, key, files.header());
                 }
             }
-            Err(error) => {
-                eprintln!("error: {:#}", anyhow::Error::new(error));
-                status = ExitCode::from(2);
-            }
+            Err(error) => status = damaged(error),
         }
     }
     if found.decisions.is_empty() {

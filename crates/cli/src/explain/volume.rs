@@ -4,7 +4,8 @@ use anyhow::{Result, bail};
 use bindery_core::{Key, Lookup, Source, Text, Volume, VolumePhase};
 use serde::Serialize;
 
-use super::{Decider, advice, lines, text};
+use super::{advice, lines, text};
+use crate::plan::decider::Decider;
 use crate::plan::load::Object;
 use crate::plan::outcome::{VolumePlan, volume_plan};
 use crate::plan::planner::Planner;
@@ -61,7 +62,7 @@ pub(super) async fn explain(
         Some(claim) if volume.phase == VolumePhase::Bound => {
             let planner = decider.planner(objects).await?;
             planner.delete_claim(claim).await?;
-            decider.settle(&planner, &key).await?;
+            decider.settle_alone(&planner, &key).await?;
             Some(volume_plan(&planner, name).map_or_else(|| "it stays as it is".to_owned(), |plan| plan.fate))
         }
         _ => None,

@@ -1,14 +1,16 @@
 //! `bindery journal export`: a journal as JSON lines.
 
-use std::io::{self, BufWriter, ErrorKind, Write as _};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use bindery_journal::{Entry, Files};
 use serde::Serialize;
 
+use super::damaged;
 use super::subject::{Filter, time};
+use crate::output;
 
 /// Print the entries of a journal as JSON, one a line, each with its time and the replica that wrote it.
 ///
@@ -61,32 +63,20 @@ impl<'a> Line<'a> {
 
 /// Runs `bindery journal export`.
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    let mut status = ExitCode::SUCCESS;
     let mut files = Files::open(&arguments.journal)?;
-    while let Some(entry) = files.next() {
-        let written = match entry {
-            Ok(entry) if arguments.filter.passes(&entry) => {
-                let replica = files.header().map(|header| &*header.replica);
-                Line::new(None, replica, &entry).write(&mut out)
+    let mut status = ExitCode::SUCCESS;
+    output::write(|mut out| {
+        while let Some(entry) = files.next() {
+            match entry {
+                Ok(entry) if arguments.filter.passes(&entry) => {
+                    let replica = files.header().map(|header| &*header.replica);
+                    Line::new(None, replica, &entry).write(&mut out)?;
+                }
+                Ok(_) => {}
+                Err(error) => status = damaged(error),
             }
-            Ok(_) => Ok(()),
-            Err(error) => {
-                eprintln!("error: {:#}", anyhow::Error::new(error));
-                status = ExitCode::from(2);
-                Ok(())
-            }
-        };
-        match written {
-            // A reader that has closed the output, as `head` does, is not an error.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(status),
-            written => written.context("standard output cannot be written to")?,
         }
-    }
-    match out.flush() {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(error).context("standard output cannot be written to")
-        }
-        _ => Ok(status),
-    }
+        Ok(())
+    })?;
+    Ok(status)
 }

@@ -1,21 +1,18 @@
 //! The journal that `bindery serve` and `bindery playground` write.
 
-use bindery_core::Key;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use bindery_controller::{
-    self as controller, DecidedRecord, DecisionOutcome, DifferenceRecord, Journal, SwapRecord, WriteRecord,
-};
+use bindery_controller::{DecidedRecord, DifferenceRecord, Journal, SwapRecord, WriteRecord};
 use bindery_host::FUEL_SCHEDULE;
 use bindery_journal::{
-    Appender, ChainDigest, Counts, Differed, FolderWriter, GuardRead, Header, JournalWriter, Record,
-    Redacted, Redactor, Rotation, Swap, Told, Verdict, What, Wrote,
+    Appender, ChainDigest, Counts, Differed, FolderWriter, Header, JournalWriter, Record, Redacted, Redactor,
+    Rotation, Swap, Told, What, Wrote,
 };
-use bindery_policy::Answered;
+use bindery_policy::ShadowAnswer;
 use bindery_store::Kind;
 
 use super::redaction::RedactionArguments;
@@ -151,26 +148,10 @@ impl Recorder {
     }
 }
 
-fn read_for_guard(controller::GuardRead { key, found }: controller::GuardRead) -> GuardRead {
-    let (object, claim) = match key {
-        Key::Claim(key) => (key.to_string(), true),
-        Key::Volume(name) => (name.to_string(), false),
-    };
-    let found = found.map(|it| it.map(|(uid, version)| (uid.0.to_string(), version.0.to_string())));
-    GuardRead { object, claim, found }
-}
-
 impl Journal for Recorder {
     fn decided(&self, decided: DecidedRecord) {
-        let DecidedRecord { evidence, chain, policies, fuel, reads, outcome } = decided;
-        let guard = match outcome {
-            DecisionOutcome::Passed => Verdict::Passed,
-            DecisionOutcome::Refused(why) => Verdict::Refused(why),
-            DecisionOutcome::Unproven(why) => Verdict::Unproven(why),
-            DecisionOutcome::Stale(why) => Verdict::Stale(why),
-        };
+        let DecidedRecord { evidence, chain, policies, fuel, reads, guard } = decided;
         let (chain, redacted) = (Some(chain), Redacted::default());
-        let reads = reads.into_iter().map(read_for_guard).collect();
         let record = Record { evidence, guard, chain, policies, fuel, reads, redacted };
         self.append(What::Decision(Box::new(record)));
     }
@@ -187,7 +168,7 @@ impl Journal for Recorder {
     }
 
     fn differed(&self, DifferenceRecord { shadow, engine, chain, difference }: DifferenceRecord<'_>) {
-        let told = |Answered { answer, reason }: &Answered| Told {
+        let told = |ShadowAnswer { answer, reason }: &ShadowAnswer| Told {
             answer: answer.to_string(),
             reason: reason.to_string(),
         };

@@ -6,10 +6,11 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use bindery_controller::{Target, Write};
-use bindery_core::{Action, Decision, Outcome, Tally};
-use bindery_journal::{Differed, Entry, Files, GuardRead, Record, Swap, Told, Verdict, What, Wrote};
+use bindery_core::{Action, Decision, GuardRead, GuardVerdict, Outcome, Tally};
+use bindery_journal::{Differed, Entry, Files, Record, Swap, Told, What, Wrote};
 use bindery_policy::PolicyEvidence;
 
+use super::damaged;
 use super::subject::{Filter, time};
 use super::verify::words;
 use crate::output;
@@ -52,10 +53,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
                 output::print(&text)?;
             }
             Ok(_) => {}
-            Err(error) => {
-                eprintln!("error: {:#}", anyhow::Error::new(error));
-                status = ExitCode::from(2);
-            }
+            Err(error) => status = damaged(error),
         }
     }
     Ok(status)
@@ -97,10 +95,10 @@ fn decision(Record { evidence, guard, policies, fuel, reads, .. }: &Record) -> S
     let mut text = format!("{}: {steps}{}", evidence.request.subject.key(), outcome(&evidence.decision));
     // Writing to a string cannot fail.
     _ = match guard {
-        Verdict::Passed => writeln!(text),
-        Verdict::Refused(why) => writeln!(text, "\n    refused: {why}"),
-        Verdict::Unproven(why) => writeln!(text, "\n    not carried out, a live read failed: {why}"),
-        Verdict::Stale(why) => writeln!(text, "\n    not carried out, decided again: {why}"),
+        GuardVerdict::Passed => writeln!(text),
+        GuardVerdict::Refused(why) => writeln!(text, "\n    refused: {why}"),
+        GuardVerdict::Unproven(why) => writeln!(text, "\n    not carried out, a live read failed: {why}"),
+        GuardVerdict::Stale(why) => writeln!(text, "\n    not carried out, decided again: {why}"),
     };
     for Tally { reason, count, nearest } in &evidence.decision.tallies {
         _ = writeln!(text, "    not chosen, {}: {count} ({})", reason.name(), nearest.join(", "));
@@ -117,13 +115,13 @@ fn decision(Record { evidence, guard, policies, fuel, reads, .. }: &Record) -> S
     text
 }
 
-fn guard_read(GuardRead { object, claim, found }: &GuardRead) -> String {
+fn guard_read(GuardRead { key, found }: &GuardRead) -> String {
     let found = match found {
         Ok(Some((_, version))) => format!("version {version}"),
         Ok(None) => "there is none".to_owned(),
         Err(why) => format!("failed: {why}"),
     };
-    format!("read live for the guard: {} {object}: {found}", kind(*claim))
+    format!("read live for the guard: {key}: {found}")
 }
 
 fn kind(is_claim: bool) -> &'static str {

@@ -8,7 +8,7 @@ use bindery_core::{BindingMode, Claim, ClaimKey, Key, Text, Uid, Volume, VolumeA
 use bindery_engine::DefaultEngine;
 use bindery_journal::{Entry, Files, Redacted, Replayed, What, replay};
 use bindery_kit::{Burning, InMemoryApi, Larger, gib, policy};
-use bindery_policy::{Answered, Chain, Difference, DifferenceKind, PolicyEvidence, ShadowMetrics};
+use bindery_policy::{Chain, Difference, DifferenceKind, PolicyEvidence, ShadowAnswer, ShadowMetrics};
 use bindery_store::{Delivery, Kind, Store};
 use clap::Parser;
 use tempfile::TempDir;
@@ -161,7 +161,8 @@ fn a_difference_of_a_shadow_is_recorded_and_shown() {
     let part = ShadowPart::Match(policy("larger", Larger { zone: None }));
     let (name, replaces) = ("larger".into(), "larger".into());
     let shadow = Shadow { name, replaces, part, metrics: ShadowMetrics::default() };
-    let (active, instead) = (Answered::new("binds volume a", "it is first"), Answered::new("waits", ""));
+    let (active, instead) =
+        (ShadowAnswer::new("binds volume a", "it is first"), ShadowAnswer::new("waits", ""));
     let kind = DifferenceKind::BindsNone;
     for object in ["pvc shop/data", "pv a"] {
         let (active, shadow_says) = (active.clone(), instead.clone());

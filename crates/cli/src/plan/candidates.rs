@@ -91,7 +91,7 @@ fn candidate(planner: &Planner, claim: &Claim, near: VolumeObstacles) -> Candida
     CandidatePlan {
         volume,
         fits: obstacles.is_empty(),
-        obstacles: obstacles.iter().map(ObstaclePlan::from).collect(),
+        obstacles: obstacles.into_iter().map(ObstaclePlan::from).collect(),
         policies: said.unwrap_or_default().into_iter().map(PolicyPlan::from).collect(),
     }
 }
@@ -113,15 +113,11 @@ impl CandidatePlan {
     }
 }
 
-impl From<&Obstacle> for ObstaclePlan {
-    fn from(obstacle: &Obstacle) -> Self {
-        Self {
-            reason: obstacle.reason,
-            field: obstacle.field,
-            offers: obstacle.offers.clone(),
-            asks: obstacle.asks.clone(),
-            message: obstacle.to_string(),
-        }
+impl From<Obstacle> for ObstaclePlan {
+    fn from(obstacle: Obstacle) -> Self {
+        let message = obstacle.to_string();
+        let Obstacle { reason, field, offers, asks } = obstacle;
+        Self { reason, field, offers, asks, message }
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bindery_core::{
-    Action, Claim, ClaimKey, ClaimPhase, Event, EventKind, Key, Lookup, OperationKind, ReclaimPolicy, Source,
-    Text, Volume, VolumePhase,
+    Action, Claim, ClaimKey, ClaimPhase, Event, EventKind, Key, OperationKind, ReclaimPolicy, Source, Text,
+    Volume, VolumePhase,
 };
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
@@ -273,7 +273,7 @@ fn messages(planner: &Planner, claim: &Claim, decided: &Decided) -> Vec<String> 
 /// for each of these cases.
 fn misbound(planner: &Planner, claim: &Claim) -> Option<String> {
     let name = claim.volume_name.as_ref().filter(|_| claim.status.phase == ClaimPhase::Lost)?;
-    let Lookup::Found(volume) = planner.store().volume(Source::Overlay, name) else { return None };
+    let volume = planner.store().volume(Source::Overlay, name).found()?;
     let owner = volume.claim_ref.as_ref()?;
     let (key, uid) = (owner.claim_key(), owner.uid.as_ref().map_or("none", |uid| &*uid.0));
     if planner.claim(&key).is_some_and(|other| Some(&other.uid) == owner.uid.as_ref()) {
@@ -299,7 +299,7 @@ pub(crate) fn volume_plan(planner: &Planner, name: &Text) -> Option<VolumePlan> 
             fate: "it would be deleted".to_owned(),
         });
     };
-    let Lookup::Found(volume) = planner.store().volume(Source::Overlay, name) else { return None };
+    let volume = planner.store().volume(Source::Overlay, name).found()?;
     if !matches!(volume.phase, VolumePhase::Released | VolumePhase::Failed) {
         return None;
     }

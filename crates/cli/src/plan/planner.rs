@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
 use bindery_controller::{
-    Binder, Configuration, DecidedRecord, DecisionOutcome, Journal, OperationError, Parts, PendingOperation,
-    Plugin, Settings, SyncError, Synced,
+    Binder, Configuration, DecidedRecord, Journal, OperationError, Parts, PendingOperation, Plugin, Settings,
+    SyncError, Synced,
 };
 use bindery_core::{
-    Claim, ClaimKey, Decision, Engine, Key, Lookup, OperationKind, Source, Text, VolumePhase,
+    Claim, ClaimKey, Decision, Engine, GuardVerdict, Key, OperationKind, Source, Text, VolumePhase,
 };
 use bindery_kube::plugins::{HostPath, Nfs};
 use bindery_kube::{ApiPort, Events, Template, decode, system_clock};
@@ -56,7 +56,7 @@ pub(crate) struct Decided {
 
 impl Journal for Decisions {
     fn decided(&self, record: DecidedRecord) {
-        if record.outcome == DecisionOutcome::Passed {
+        if record.guard == GuardVerdict::Passed {
             let mut by_key = self.0.lock();
             let decided = by_key.entry(record.evidence.request.subject.key()).or_default();
             decided.decisions.push(record.evidence.decision);
@@ -109,9 +109,9 @@ impl Planner {
     /// Decides one object until nothing changes, as if its turn were next. Volumes that have no phase yet are
     /// decided too: no claim gets them before.
     pub(crate) async fn settle_alone(&self, key: &Key) -> Result<()> {
-        let is_new = |name: &Text| match self.store().volume(Source::Overlay, name) {
-            Lookup::Found(volume) => matches!(volume.phase, VolumePhase::Unset | VolumePhase::Pending),
-            Lookup::Absent | Lookup::Unreadable(_) | Lookup::Failed(_) => false,
+        let is_new = |name: &Text| {
+            let volume = self.store().volume(Source::Overlay, name).found();
+            volume.is_some_and(|volume| matches!(volume.phase, VolumePhase::Unset | VolumePhase::Pending))
         };
         let counts = |other: &&Key| match other {
             _ if *other == key => true,
@@ -174,10 +174,7 @@ impl Planner {
 
     /// A claim as it is now; `None` if it is gone.
     pub(crate) fn claim(&self, key: &ClaimKey) -> Option<Arc<Claim>> {
-        match self.store().claim(Source::Overlay, key) {
-            Lookup::Found(claim) => Some(claim),
-            Lookup::Absent | Lookup::Unreadable(_) | Lookup::Failed(_) => None,
-        }
+        self.store().claim(Source::Overlay, key).found()
     }
 
     /// A volume as JSON; `None` if it is gone.
@@ -187,10 +184,8 @@ impl Planner {
 
     /// What the policies of a claim say about a volume. The error is why they give no answer.
     pub(crate) fn said(&self, claim: &Claim, volume: &str) -> Result<Vec<Said>, String> {
-        match self.store().volume(Source::Overlay, volume) {
-            Lookup::Found(volume) => self.binder.said(claim, &volume),
-            Lookup::Absent | Lookup::Unreadable(_) | Lookup::Failed(_) => Ok(Vec::new()),
-        }
+        let volume = self.store().volume(Source::Overlay, volume).found();
+        volume.map_or_else(|| Ok(Vec::new()), |volume| self.binder.said(claim, &volume))
     }
 
     /// What was decided about an object.

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use bindery_kube::read::ReadError;
 use bindery_kube::{ApiClient, ConfigMapKey, PolicyObjects};
 use bindery_policy::{
-    Chain, ENGINE, EffectMode, LastGood, LatestFault, MATCH_POLICY, ObjectStatus, ObservedEngine, Policy,
-    RECLAIM_POLICY, ReclaimRule, RolledBack, ShadowMetrics,
+    Chain, ENGINE, LastGood, LatestFault, MATCH_POLICY, ObjectStatus, ObservedEngine, Policy, RECLAIM_POLICY,
+    ReclaimRule, RolledBack, ShadowMetrics,
 };
 use bindery_registry::{Digest, Extra};
 use serde_json::{Value, json};
@@ -24,23 +24,24 @@ use tokio::task::spawn_blocking;
 
 pub(crate) use self::fault::{Cause, Fault};
 pub(crate) use self::hosts::Hosts;
-pub(crate) use self::shadow::{is_in_shadow, shadows};
+pub(crate) use self::shadow::{is_in_shadow, mode, shadows};
 use super::Document;
 use super::registry::named_digest;
 use crate::compile::ComponentKind;
 use crate::policy::module::CONFIG_MAP;
 
 /// What an object puts into effect.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) enum Effect {
     Match(Policy),
     Reclaim(ReclaimRule),
     Engine(Arc<ObservedEngine>),
+    #[default]
     None,
 }
 
 /// An object with what it has loaded.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct LoadedObject {
     /// The object without its status.
     pub(crate) object: Value,
@@ -70,20 +71,7 @@ impl LoadedObject {
     /// An object that has loaded nothing. Its status is left out.
     pub(crate) fn new(mut object: Value) -> Self {
         object.as_object_mut().and_then(|fields| fields.remove("status"));
-        Self {
-            object,
-            effect: Effect::None,
-            wanted: None,
-            last_good: None,
-            history: Vec::new(),
-            before: None,
-            rolled_back: None,
-            fault: None,
-            last_fault: LatestFault::default(),
-            signed_by: None,
-            shadow: ShadowMetrics::default(),
-            config_maps: Vec::new(),
-        }
+        Self { object, ..Self::default() }
     }
 
     /// What is in effect while an object is being loaded: what it has loaded earlier, or what holds all that
@@ -317,15 +305,7 @@ fn held(object: &Value, why: &str) -> Effect {
         json!({"module": "", "match": object["spec"]["match"].as_object().cloned().unwrap_or_default()});
     let objects = [object.clone(), named(matches), named(json!({"module": ""}))];
     let hold = |object: &Value| Document::of(object)?.load(Err(why.to_owned()));
-    objects.iter().find_map(|object| hold(object).ok()).map_or(Effect::None, Effect::from)
-}
-
-impl LoadedObject {
-    /// Whether the object is turned off.
-    pub(crate) fn is_off(&self) -> bool {
-        let mode = serde_json::from_value(self.object["spec"]["mode"].clone());
-        matches!(mode, Ok(EffectMode::Off))
-    }
+    objects.iter().find_map(|object| hold(object).ok()).unwrap_or(Effect::None)
 }
 
 /// Why an object whose name another policy has is not in effect.
@@ -343,7 +323,8 @@ pub(crate) fn object_name(object: &Value) -> ObjectName {
 /// Objects with what they have loaded.
 pub(crate) type LoadedObjects = BTreeMap<ObjectName, LoadedObject>;
 
-/// Loads the objects of a cluster that its Bindery has loaded: those with a status.
+/// Loads the objects of a cluster that its Bindery has loaded: those with a status. Names on standard error
+/// those that cannot be loaded.
 pub(crate) async fn of_cluster(client: &ApiClient, hosts: &Hosts) -> Result<LoadedObjects, ReadError> {
     let (objects, _) = PolicyObjects::new(client);
     let mut loaded = LoadedObjects::new();
@@ -357,6 +338,11 @@ pub(crate) async fn of_cluster(client: &ApiClient, hosts: &Hosts) -> Result<Load
         } else if status.observed_generation.is_some() {
             let object = LoadedObject::load(object, None, &status, hosts, &objects).await;
             loaded.insert(name, object);
+        }
+    }
+    for ((kind, name), object) in &loaded {
+        if let Some(why) = object.why_not_ready() {
+            eprintln!("note: {kind} {name} cannot be loaded here, so what it holds seems to wait: {why}");
         }
     }
     Ok(loaded)

@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use bindery_core::{Key, Subject, Text};
+use bindery_core::{Key, Subject, Text, is_dns_label};
 use bindery_journal::Record;
 use bindery_policy::{
     self as policy, AskedPolicy, Candidates, MatcherEvidence, Metadata, ReclaimerEvidence, Wish, candidates,
-    is_name, volume_read,
+    volume_read,
 };
 use bindery_registry::Digest;
 use bindery_registry::limits::EXTRA_MAX;
@@ -47,7 +47,7 @@ pub(super) struct Golden {
 
 impl Golden {
     pub(super) fn new(folder: &Path, name: &str) -> Result<Self> {
-        if !is_name(name) {
+        if !is_dns_label(name) {
             bail!("--named {name:?} is no name of a policy; name one that the journal has");
         }
         let (folder, name, known) = (folder.to_owned(), name.to_owned(), BTreeSet::new());

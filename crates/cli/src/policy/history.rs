@@ -9,6 +9,7 @@ use bindery_policy::{LastGood, ObjectStatus};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::block_on;
 use crate::cluster::ClusterArguments;
 use crate::output::{self, Format};
 use crate::policies::object::object_name;
@@ -170,10 +171,6 @@ fn difference(from: &Map<String, Value>, to: &Map<String, Value>) -> Value {
         (key.clone(), patch)
     });
     gone.chain(changed).collect()
-}
-
-fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use bindery_core::is_dns_label;
 use bindery_host::{ComponentPolicy, Limits, Options, PolicyHost};
-use bindery_policy::is_name;
 
 use crate::engine::CacheArgument;
 
@@ -99,7 +99,7 @@ impl ShippedArgument {
             bail!("the folder of the policies that ship is unknown: name it by --policies")
         };
         let path = folder.join(format!("{name}.wasm"));
-        if !is_name(name) || !path.is_file() {
+        if !is_dns_label(name) || !path.is_file() {
             bail!(
                 "there is no {BUILTIN}{name} in {}, which has {}; name another folder by --policies",
                 folder.display(),

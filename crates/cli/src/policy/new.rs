@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use bindery_policy::is_name;
+use bindery_core::is_dns_label;
 use clap::ValueEnum;
 
 use crate::output;
@@ -181,7 +181,7 @@ fn template(language: Language, kind: Kind) -> Result<(&'static str, Files)> {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let name = &arguments.name;
     // A package in Rust begins with a letter.
-    if !is_name(name) || !name.starts_with(|c: char| c.is_ascii_lowercase()) {
+    if !is_dns_label(name) || !name.starts_with(|c: char| c.is_ascii_lowercase()) {
         bail!("{name:?} is not a name: write lower-case letters, digits and hyphens, at most {NAME_MAX}");
     }
     let (policy, files) = template(arguments.language, arguments.kind)?;

@@ -5,21 +5,21 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, bail};
-use bindery_core::{ClaimKey, Declared, Engine, Key, Text};
+use anyhow::{Result, anyhow, bail};
+use bindery_core::{ClaimKey, Declared, Key, Text};
 use bindery_host::Limits;
-use bindery_kube::read::{self, ReadError};
-use bindery_kube::{ApiClient, PolicyObjects};
-use bindery_policy::{Chain, Says};
+use bindery_kube::{ApiClient, PolicyObjects, read};
+use bindery_policy::Says;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::cluster::ClusterArguments;
+use crate::cluster::{self, ClusterArguments, explained};
 use crate::engine::EngineArguments;
 use crate::manifest::{self, Manifest};
 use crate::objects::{Resource, Title};
 use crate::output::Format;
-use crate::plan::load::{self, Object};
+use crate::plan::decider::Decider;
+use crate::plan::load;
 use crate::plan::outcome::{self, Gets, claim_plan, volume_plan};
 use crate::plan::planner::Planner;
 use crate::policies::object::{self, Effect, Hosts, LoadedObject, object_name};
@@ -74,17 +74,9 @@ struct Fares {
     why: String,
 }
 
-/// What decides about a cluster.
-#[derive(Clone)]
-struct Decider {
-    engine: Arc<dyn Engine>,
-    policies: Arc<Chain>,
-}
-
 /// Runs `bindery policy preview`. Errors name the object and the remedy.
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (changes, counts) = runtime.block_on(arguments.preview())?;
+    let (changes, counts) = crate::block_on(arguments.preview())?;
     arguments.output.print(&changes, |out| {
         if changes.is_empty() {
             let (claims, volumes) = counts;
@@ -106,8 +98,8 @@ impl Arguments {
         let mut declared = now.policies.declared();
         declared.include(changed.policies.declared());
         let objects = load::sort(all(&client, &declared).await?)?;
-        let now = self.settle(now, objects.clone()).await?;
-        let changed = self.settle(changed, objects).await?;
+        let now = now.settle(objects.clone()).await?;
+        let changed = changed.settle(objects).await?;
         let counts = (now.claims_before().count(), now.volumes_before().count());
         let mut changes = claims(&now, &changed);
         changes.extend(volumes(&now, &changed));
@@ -117,12 +109,7 @@ impl Arguments {
     /// What the cluster has.
     async fn of_cluster(&self, client: &ApiClient, hosts: &Hosts) -> Result<Decider> {
         let files = self.policies.load(self.engine.cache(), Purpose::Show)?;
-        let loaded = object::of_cluster(client, hosts).await.map_err(explained)?;
-        for ((kind, name), object) in &loaded {
-            if let Some(why) = object.why_not_ready() {
-                eprintln!("note: {kind} {name} cannot be loaded here, so what it holds seems to wait: {why}");
-            }
-        }
+        let loaded = object::of_cluster(client, hosts).await.map_err(explained(RIGHTS))?;
         let active = loaded.values().filter(|object| !object.is_shadow());
         let mut engines = active.filter_map(|object| match &object.effect {
             Effect::Engine(engine) => Some(Arc::clone(engine)),
@@ -133,7 +120,7 @@ impl Arguments {
             None => self.engine.load(Limits::default())?,
         };
         let policies = Arc::new(object::chain(&files, &loaded, true).within(Duration::MAX, Instant::now));
-        Ok(Decider { engine, policies })
+        Ok(Decider { engine, engine_name: self.engine.name(), policies })
     }
 
     /// The same with what the files have.
@@ -168,13 +155,6 @@ impl Arguments {
         }
         Ok(changed)
     }
-
-    /// The cluster when all is decided.
-    async fn settle(&self, Decider { engine, policies }: Decider, objects: Vec<Object>) -> Result<Planner> {
-        let planner = Planner::new(engine, policies, objects).await?;
-        planner.settle().await.with_context(|| self.engine.name())?;
-        Ok(planner)
-    }
 }
 
 /// Makes the path of a module absolute that is relative to its document.
@@ -199,10 +179,8 @@ async fn all(client: &ApiClient, declared: &Declared) -> Result<Vec<Manifest>> {
     ];
     let mut manifests = Vec::new();
     for (resource, path) in resources.into_iter().chain(namespaces) {
-        for object in read::list(client, &path).await.map_err(explained)? {
-            let (file, place) = ("the cluster".to_owned(), "its API".to_owned());
-            manifests.push(Manifest { file, place, object: resource.complete(object) });
-        }
+        let objects = read::list(client, &path).await.map_err(explained(RIGHTS))?;
+        manifests.extend(objects.into_iter().map(|object| cluster::manifest(resource, object)));
     }
     Ok(manifests)
 }
@@ -260,13 +238,6 @@ fn fate(planner: &Planner, name: &Text) -> Fares {
     let days = |millis: u64| millis.div_ceil(24 * 60 * 60 * 1_000);
     let why = again.map(|millis| format!("it is decided again within {} days", days(millis)));
     Fares { what, why: why.unwrap_or_default() }
-}
-
-fn explained(error: ReadError) -> anyhow::Error {
-    match error {
-        ReadError::Forbidden(message) => anyhow!("{message}; ask for this right: {RIGHTS}"),
-        error => error.into(),
-    }
 }
 
 impl Change {

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use bindery_policy::is_name;
+use bindery_core::is_dns_label;
 use bindery_registry::{Access, Artifact, Layout, Name, copy, pull};
 
-use super::registry::{KeyArguments, PlaceArguments, wait};
+use super::registry::{KeyArguments, PlaceArguments};
 use super::verify::report;
-use crate::output;
+use crate::{block_on, output};
 
 /// Annotation of an artifact: its name.
 const TITLE: &str = "org.opencontainers.image.title";
@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let Arguments { from, destination, keys } = arguments;
     let (name, trust) = (from.name()?, keys.trust()?);
     let mut text = String::new();
-    let outcome = wait(async {
+    let outcome = block_on(async {
         let repository = from.open(Access::Pull)?;
         let (digest, artifact) = pull(&*repository, &name).await?;
         if let Some(trust) = &trust {
@@ -77,7 +77,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 /// Writes the files of an artifact; returns what was written.
 fn write(folder: &Path, artifact: &Artifact, repository: &str) -> Result<String> {
-    let title = artifact.annotations.get(TITLE).filter(|title| is_name(title));
+    let title = artifact.annotations.get(TITLE).filter(|title| is_dns_label(title));
     let name = title.map_or(repository.rsplit('/').next().unwrap_or(repository), |title| title);
     let mut files = vec![(folder.join(format!("{name}.wasm")), &artifact.module)];
     files.extend(artifact.page.iter().map(|page| (folder.join("README.md"), &page.bytes)));

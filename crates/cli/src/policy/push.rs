@@ -9,9 +9,9 @@ use bindery_host::{Host, Limits};
 use bindery_registry::{Access, Artifact, Extra, Layout, Reference, Repository, copy, push};
 
 use super::module::ModuleArgument;
-use super::registry::{RegistryArguments, wait};
+use super::registry::RegistryArguments;
 use super::{cases, module};
-use crate::output;
+use crate::{block_on, output};
 
 /// The page beside a module.
 const PAGE: &str = "README.md";
@@ -59,13 +59,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let repository =
         || arguments.registry.client_of_user()?.repository(to, Access::Push).map_err(anyhow::Error::from);
     let digest = if path.is_dir() {
-        wait(async { push_layout(&path, &repository()?, to).await })?
+        block_on(async { push_layout(&path, &repository()?, to).await })?
     } else {
         if to.digest().is_some() {
             bail!("{to}: the digest is not known before the push; leave it out");
         }
         let artifact = artifact(arguments, &path)?;
-        wait(async { Ok(push(&repository()?, &artifact, to.tag()).await?) })?
+        block_on(async { Ok(push(&repository()?, &artifact, to.tag()).await?) })?
     };
     output::print(&format!("{}\n", to.with_digest(digest)))?;
     Ok(ExitCode::SUCCESS)

@@ -1,7 +1,6 @@
 //! What the commands for registries have in common.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -11,6 +10,8 @@ use bindery_registry::{
     Access, Credentials, Descriptor, Digest, Layout, Name, Prefix, PublicKey, Reference, Registry,
     RegistryError, Repository, Require, Timeouts, Trust, TrustedKeys, media, pull,
 };
+
+use crate::block_on;
 
 /// How registries are reached.
 #[derive(Clone, Default, clap::Args)]
@@ -53,7 +54,7 @@ pub(crate) struct KeyArguments {
         default_value = "any",
         value_delimiter = ','
     )]
-    registry_require: Vec<For<RequireArgument>>,
+    registry_require: Vec<For<Require>>,
 }
 
 /// A value for the modules of a prefix, or for all others.
@@ -61,15 +62,6 @@ pub(crate) struct KeyArguments {
 struct For<T> {
     prefix: Option<Prefix>,
     value: T,
-}
-
-#[derive(Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
-enum RequireArgument {
-    /// One of them.
-    #[default]
-    Any,
-    /// Each of them.
-    All,
 }
 
 impl RegistryArguments {
@@ -91,7 +83,7 @@ impl RegistryArguments {
     /// The module of a registry, read with the credentials of the user.
     pub(crate) fn module(&self, reference: &Reference) -> Result<Vec<u8>> {
         let name = name(reference)?;
-        wait(async {
+        block_on(async {
             let repository = self.client_of_user()?.repository(reference, Access::Pull)?;
             let (_, artifact) = pull(&repository, &name).await?;
             Ok(artifact.module)
@@ -102,7 +94,7 @@ impl RegistryArguments {
     /// user; `None` if it is not there.
     pub(crate) fn find(&self, repository: &Reference, digest: Digest) -> Result<Option<Vec<u8>>> {
         let blob = Descriptor { digest, size: MODULE_MAX as u64, ..Descriptor::of(media::WASM_LAYER, &[]) };
-        wait(async {
+        block_on(async {
             let repository = self.client_of_user()?.repository(repository, Access::Pull)?;
             match repository.blob(&blob, MODULE_MAX).await {
                 Ok(module) => Ok(Some(module)),
@@ -169,15 +161,6 @@ impl<T: FromStr<Err: std::fmt::Display>> FromStr for For<T> {
     }
 }
 
-impl FromStr for RequireArgument {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        <Self as clap::ValueEnum>::from_str(text, false)
-            .map_err(|_| format!("{text:?} is neither any nor all"))
-    }
-}
-
 impl KeyArguments {
     /// The keys, if any are given.
     pub(crate) fn trust(&self) -> Result<Option<Trust>> {
@@ -199,18 +182,10 @@ impl KeyArguments {
             }
         }
         let trusted = keys.into_iter().map(|(prefix, keys)| {
-            let require = match required.get(prefix).copied().unwrap_or_default() {
-                RequireArgument::Any => Require::Any,
-                RequireArgument::All => Require::All,
-            };
+            let require = required.get(prefix).copied().unwrap_or_default();
             Ok((prefix.clone(), TrustedKeys::new(keys, require).context("--registry-key")?))
         });
         let trusted = trusted.collect::<Result<BTreeMap<_, _>>>()?;
         Ok((!trusted.is_empty()).then(|| Trust::new(trusted)))
     }
-}
-
-/// Waits for what a registry does.
-pub(super) fn wait<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }

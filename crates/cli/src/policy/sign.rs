@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use bindery_registry::{Access, Format, SigningKey, sign};
 
-use super::registry::{PlaceArguments, wait};
-use crate::output;
+use super::registry::PlaceArguments;
+use crate::{block_on, output};
 
 /// The variable of the password of an encrypted key, as cosign has it.
 const PASSWORD: &str = "COSIGN_PASSWORD";
@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         FormatArgument::Tag => Format::Tag,
     };
     let reference = &arguments.artifact.reference;
-    wait(async { Ok(sign(&*arguments.artifact.open(Access::Push)?, reference, &key, format).await?) })?;
+    block_on(async { Ok(sign(&*arguments.artifact.open(Access::Push)?, reference, &key, format).await?) })?;
     output::print(&format!("{reference}: signed by the key {}\n", key.public()?.fingerprint()))?;
     Ok(ExitCode::SUCCESS)
 }

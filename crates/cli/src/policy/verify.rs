@@ -7,8 +7,8 @@ use bindery_registry::{
     Access, Digest, Reference, RegistryError, Repository, Trust, Verified, pull_manifest, verify,
 };
 
-use super::registry::{KeyArguments, PlaceArguments, wait};
-use crate::output;
+use super::registry::{KeyArguments, PlaceArguments};
+use crate::{block_on, output};
 
 /// Check who has signed a policy or an engine in a registry.
 ///
@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let trust = arguments.keys.trust()?.context("no key is given; name one by --registry-key")?;
     let Arguments { artifact, .. } = arguments;
     let name = artifact.name()?;
-    let (code, text) = wait(async {
+    let (code, text) = block_on(async {
         let repository = artifact.open(Access::Pull)?;
         let (digest, _) = pull_manifest(&*repository, &name).await?;
         report(&artifact.reference, &*repository, digest, &trust).await

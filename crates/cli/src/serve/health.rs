@@ -48,10 +48,6 @@ impl Startup {
 }
 
 impl Health for Startup {
-    fn live(&self) -> Vec<Check> {
-        Vec::new()
-    }
-
     fn ready(&self) -> Vec<Check> {
         let awaited = self.waits_for.lock().clone();
         vec![Check { name: "start", result: Err(format!("it waits for {awaited}")) }]
@@ -109,10 +105,6 @@ impl ReplicaHealth {
 }
 
 impl Health for ReplicaHealth {
-    fn live(&self) -> Vec<Check> {
-        Vec::new()
-    }
-
     fn ready(&self) -> Vec<Check> {
         let writes =
             self.leads().then(|| Check { name: "writes", result: self.binder.write_health().check() });

@@ -193,12 +193,12 @@ impl Collector for Webhook {
             (
                 "webhook_handshake_errors",
                 "Connections to the webhook without a handshake, or with a wrong client certificate",
-                traffic.handshake_errors(),
+                traffic.handshake_errors.get(),
             ),
             (
                 "webhook_connections_shed",
                 "Connections to the webhook that were closed or refused because there were too many",
-                traffic.shed(),
+                traffic.shed.get(),
             ),
         ];
         counters(&mut encoder, counts)?;

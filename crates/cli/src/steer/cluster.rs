@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use bindery_controller::{Binder, Configuration, Mode, Parts, Settings};
 use bindery_core::steer::{RESERVED_FOR, Reservation, released_label, steering_key};
 use bindery_core::{Claim, Volume};
 use bindery_engine::DefaultEngine;
-use bindery_kube::read::{self, ReadError};
-use bindery_kube::{ApiClient, ApiPort, Events, decode, system_clock};
+use bindery_kube::{ApiClient, ApiPort, Events, decode, read, system_clock};
 use bindery_store::{Delivery, Kind, Store};
 use serde_json::{Value, json};
 
-use crate::cluster::ClusterArguments;
+use crate::cluster::{ClusterArguments, explained};
 use crate::objects::Resource;
 
 /// What says on a volume that a claim may have it, whatever policies say.
@@ -65,7 +64,7 @@ impl Cluster {
             (Kind::Claim, Resource::Claim, "/api/v1/persistentvolumeclaims".to_owned()),
         ] {
             let declared = self.binder.intake().declared();
-            let objects = read::list(&self.client, &path).await.map_err(explained)?.into_iter();
+            let objects = read::list(&self.client, &path).await.map_err(explained(RIGHTS))?.into_iter();
             let objects: Vec<_> = objects.map(|object| resource.complete(object)).collect();
             let decoded = objects.iter().map(|object| decode::object(kind, object, &declared));
             self.store().deliver(Delivery::listed(kind, decoded.collect::<Result<Vec<_>, _>>()?, "1"));
@@ -90,7 +89,8 @@ impl Cluster {
         }
         let patch = json!({"metadata": metadata});
         let path = Resource::Volume.collection("");
-        let object = read::merge(&self.client, &path, &volume.name, &patch).await.map_err(explained)?;
+        let object =
+            read::merge(&self.client, &path, &volume.name, &patch).await.map_err(explained(RIGHTS))?;
         let declared = self.binder.intake().declared();
         let object = decode::object(Kind::Volume, &Resource::Volume.complete(object), &declared)?;
         self.store().deliver(Delivery::applied(object));
@@ -100,14 +100,14 @@ impl Cluster {
     /// Removes the label from the namespace, or from all. Returns the names of those that had it.
     pub(super) async fn opt_out(&self, label: &str, namespace: Option<&str>) -> Result<Vec<String>> {
         let path = Resource::Namespace.collection("");
-        let namespaces = read::list(&self.client, &path).await.map_err(explained)?;
+        let namespaces = read::list(&self.client, &path).await.map_err(explained(RIGHTS))?;
         let name = |object: &Value| object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let has_label = |object: &&Value| object["metadata"]["labels"][label].is_string();
         let labelled = namespaces.iter().filter(has_label).map(name);
         let mut changed = Vec::new();
         for name in labelled.filter(|name| namespace.is_none_or(|namespace| namespace == name)) {
             let patch = json!({"metadata": {"labels": {label: null}}});
-            read::merge(&self.client, &path, &name, &patch).await.map_err(explained)?;
+            read::merge(&self.client, &path, &name, &patch).await.map_err(explained(RIGHTS))?;
             changed.push(name);
         }
         Ok(changed)
@@ -117,10 +117,3 @@ impl Cluster {
 /// What `steer` reads and writes, for the error of a user that may not.
 const RIGHTS: &str = "`bindery steer` lists volumes, claims, classes, pods and nodes; `release` also gets \
                       and patches volumes and claims, and lists and patches namespaces";
-
-fn explained(error: ReadError) -> anyhow::Error {
-    match error {
-        ReadError::Forbidden(message) => anyhow!("{message}; ask for this right: {RIGHTS}"),
-        error => error.into(),
-    }
-}

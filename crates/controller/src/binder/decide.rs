@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bindery_core::{
-    Action, ClaimKey, Counted, Decision, Engine, Evidence, Exchange, Key, Lookup, Request, Source, Subject,
-    Text, VolumeTarget,
+    Action, ClaimKey, Counted, Decision, Engine, Evidence, Exchange, GuardVerdict, Key, Lookup, Request,
+    Source, Subject, Text, VolumeTarget,
 };
 use bindery_policy::{Rejections, Unscored};
 use bindery_store::{Fact, NotReserved, Revision, Store, facts_of, facts_of_claim};
@@ -13,7 +13,7 @@ use super::Binder;
 use crate::decider::{EngineRun, Proofs, Reads, Unsound};
 use crate::intake::{Intake, Role, Subscriber};
 use crate::queue::KeyLock;
-use crate::{DecidedRecord, DecisionOutcome, Mode, Port, SyncError};
+use crate::{DecidedRecord, Mode, Port, SyncError};
 
 /// Most attempts at one decision if the cluster changes each time. Then the key backs off, so that a busy
 /// cluster cannot occupy a task for ever.
@@ -297,14 +297,14 @@ impl<P: Port> Binder<P> {
         outcome: &Result<Locks<'_>, Unsound>,
     ) {
         let Some(journal) = &self.journal else { return };
-        let outcome = match outcome {
-            Ok(_) => DecisionOutcome::Passed,
+        let guard = match outcome {
+            Ok(_) => GuardVerdict::Passed,
             Err(Unsound::Changed(why) | Unsound::Final(SyncError::Stale { why, .. })) => {
-                DecisionOutcome::Stale(why.clone())
+                GuardVerdict::Stale(why.clone())
             }
-            Err(Unsound::Final(error @ SyncError::AwaitsList)) => DecisionOutcome::Stale(error.to_string()),
-            Err(Unsound::Final(SyncError::Unproven(why))) => DecisionOutcome::Unproven(why.clone()),
-            Err(Unsound::Final(error)) => DecisionOutcome::Refused(error.to_string()),
+            Err(Unsound::Final(error @ SyncError::AwaitsList)) => GuardVerdict::Stale(error.to_string()),
+            Err(Unsound::Final(SyncError::Unproven(why))) => GuardVerdict::Unproven(why.clone()),
+            Err(Unsound::Final(error)) => GuardVerdict::Refused(error.to_string()),
         };
         let evidence = Evidence {
             engine: engine.digest().to_owned(),
@@ -316,7 +316,7 @@ impl<P: Port> Binder<P> {
         let policies = run.basis.as_ref().map(|basis| basis.evidence(chain));
         let chain = chain.digest().to_owned();
         let reads = proofs.reads();
-        journal.decided(DecidedRecord { evidence, chain, policies, fuel: run.fuel, reads, outcome });
+        journal.decided(DecidedRecord { evidence, chain, policies, fuel: run.fuel, reads, guard });
     }
 }
 

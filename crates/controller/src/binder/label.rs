@@ -76,10 +76,8 @@ impl<P: Port> Binder<P> {
 
     /// The claims whose labels a volume has.
     fn labels_of(&self, volume: &Text) -> Vec<Key> {
-        match self.store.volume(Source::Overlay, volume) {
-            Lookup::Found(volume) => steered_to(&volume).map(|(claim, _)| Key::Claim(claim)).collect(),
-            Lookup::Absent | Lookup::Unreadable(_) | Lookup::Failed(_) => Vec::new(),
-        }
+        let volume = self.store.volume(Source::Overlay, volume).found();
+        volume.iter().flat_map(|volume| steered_to(volume)).map(|(claim, _)| Key::Claim(claim)).collect()
     }
 
     /// Puts the label of a claim whose class waits on the volumes that it may get once a pod needs it, and

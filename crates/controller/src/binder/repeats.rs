@@ -5,9 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use bindery_core::steer::Reservation;
-use bindery_core::{
-    Claim, ClaimKey, Lookup, Source, Text, Uid, Version, Volume, VolumeAnnotations, VolumeTarget,
-};
+use bindery_core::{Claim, ClaimKey, Source, Text, Uid, Version, Volume, VolumeAnnotations, VolumeTarget};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -159,10 +157,8 @@ impl<P: Port> Binder<P> {
         if repeat.claim != claim.uid || repeat.count < RESERVATIONS_MAX {
             return None;
         }
-        let volume = match self.store.volume(Source::Overlay, &repeat.volume.name) {
-            Lookup::Found(volume) => Some(without_reservation(&volume)),
-            _ => None,
-        };
+        let volume = self.store.volume(Source::Overlay, &repeat.volume.name).found();
+        let volume = volume.map(|volume| without_reservation(&volume));
         let now = Pause { since: Instant::now(), claim: without_choice(claim), volume };
         let pause = repeat.pause.get_or_insert_with(|| {
             self.report_removed(claim, &repeat.volume.name, repeat.count);

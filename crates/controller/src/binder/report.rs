@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bindery_core::steer::CHOICE;
 use bindery_core::{
     Action, Claim, ClaimKey, ClaimTarget, Decision, Event, EventKind, EventType, Key, Lookup, Regarding,
-    Request, Source, Subject, Text, Volume, VolumeTarget,
+    Request, Source, Text, Volume, VolumeTarget,
 };
 use bindery_policy::{Rejections, Unscored};
 use tracing::Span;
@@ -88,7 +88,9 @@ impl<P: Port> Binder<P> {
         decision: &Decision,
         rejections: Option<&Rejections>,
     ) -> bool {
-        let (Some(rejections), Some(regarding)) = (rejections, regarding(request)) else { return false };
+        let (Some(rejections), Some(regarding)) = (rejections, request.subject.regarding()) else {
+            return false;
+        };
         // In mode steer upstream emits the events of decisions, and knows no policy.
         let is_told = self.settings.mode != Mode::Steer
             && decision.actions().any(|action| matches!(action, Action::Emit(_)));
@@ -112,7 +114,7 @@ impl<P: Port> Binder<P> {
         decision: &Decision,
         unscored: Option<&Unscored>,
     ) {
-        let (Some(unscored), Some(regarding)) = (unscored, regarding(request)) else { return };
+        let (Some(unscored), Some(regarding)) = (unscored, request.subject.regarding()) else { return };
         if decision.chosen().is_none() {
             return;
         }
@@ -187,7 +189,7 @@ impl<P: Port> Binder<P> {
 
     /// Emits a warning about the object of a request.
     fn warn(&self, request: &Request, reason: &'static str, message: String) {
-        let Some(regarding) = regarding(request) else { return };
+        let Some(regarding) = request.subject.regarding() else { return };
         self.tell(&Note { regarding, event_type: EventType::Warning, reason, message });
     }
 
@@ -202,18 +204,5 @@ impl<P: Port> Binder<P> {
             Mode::Own | Mode::Steer => self.port.emit(note),
             Mode::Observe => tracing::info!(reason = note.reason, note.message, "this would be an event"),
         }
-    }
-}
-
-/// The object of a request, as events name it; reviews are about objects that need not exist.
-fn regarding(request: &Request) -> Option<Regarding> {
-    let claim = |target: ClaimTarget| Some(Regarding::Claim(target));
-    let volume = |target: VolumeTarget| Some(Regarding::Volume(target));
-    match &request.subject {
-        Subject::SyncClaim(object) => claim(object.target()),
-        Subject::SyncVolume(object) => volume(object.target()),
-        Subject::SyncClaimOperation(progress) => claim(progress.object.target()),
-        Subject::SyncVolumeOperation(progress) => volume(progress.object.target()),
-        Subject::ReviewClaim { .. } | Subject::ReviewVolume { .. } => None,
     }
 }

@@ -8,9 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_core::steer::{Choice, SteerWrite, steering_key};
-use bindery_core::{
-    Claim, ClaimKey, ClaimRef, ClaimTarget, Key, Lookup, Request, Source, Subject, Text, Volume,
-};
+use bindery_core::{Claim, ClaimKey, ClaimRef, ClaimTarget, Key, Request, Source, Subject, Text, Volume};
 use bindery_store::{Fact, Revision};
 
 use super::decide::{Asked, Decided};
@@ -117,10 +115,7 @@ impl<P: Port> Binder<P> {
 
     /// The volume of a claim's choice.
     fn chosen_volume(&self, claim: Option<&Claim>) -> Option<Arc<Volume>> {
-        match self.store.volume(Source::Overlay, &claim?.choice.as_deref()?.volume) {
-            Lookup::Found(volume) => Some(volume),
-            Lookup::Absent | Lookup::Unreadable(_) | Lookup::Failed(_) => None,
-        }
+        self.store.volume(Source::Overlay, &claim?.choice.as_deref()?.volume).found()
     }
 
     /// How long a step waits: others undo the claim's choices or reservations again and again, or upstream is
@@ -166,8 +161,8 @@ impl<P: Port> Binder<P> {
         };
         let Decided { request, decision, rejections, unscored, .. } = &decided;
         self.report_unscored(request, decision, unscored.as_ref());
-        let volume = decision.chosen().map(|name| self.store.volume(Source::Overlay, name));
-        let (Subject::SyncClaim(claim), Some(Lookup::Found(volume))) = (&request.subject, volume) else {
+        let volume = decision.chosen().and_then(|name| self.store.volume(Source::Overlay, name).found());
+        let (Subject::SyncClaim(claim), Some(volume)) = (&request.subject, volume) else {
             let is_told = self.report_rejections(request, decision, rejections.as_ref());
             let refresh_after = is_told.then_some(self.settings.event_refresh);
             let decision = Some(decided.decision);

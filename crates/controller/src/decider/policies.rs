@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bindery_core::{
-    Claim, ClaimRef, Declared, EngineFault, Key, Lookup, MatchVerdict, Request, Siblings, Source, Stop,
-    Subject, Text, Timestamp, Volume,
+    Claim, ClaimRef, Declared, EngineFault, Key, MatchVerdict, Request, Siblings, Source, Stop, Subject,
+    Text, Timestamp, Volume,
 };
 use bindery_policy::{
     Activity, Chain, FormerClaim, Kept, Policy, Reclaimed, Rounds, Said, Surroundings, Waits,
@@ -200,20 +200,17 @@ impl Policies {
     pub(crate) fn may_be_asked(&self, store: &Store, key: &Key) -> bool {
         match key {
             Key::Claim(_) if self.chain.is_empty() => false,
-            Key::Claim(key) => match store.claim(Source::Overlay, key) {
-                Lookup::Found(claim) if gets_a_volume(store, &claim) => {
-                    !matches!(self.applying(store, &claim), Ok(None))
-                }
-                _ => false,
-            },
+            Key::Claim(key) => store.claim(Source::Overlay, key).found().is_some_and(|claim| {
+                gets_a_volume(store, &claim) && !matches!(self.applying(store, &claim), Ok(None))
+            }),
             Key::Volume(_) if !self.reclaims() => false,
-            Key::Volume(name) => match store.volume(Source::Overlay, name) {
-                Lookup::Found(volume) => volume.claim_ref.as_ref().is_some_and(|claim_ref| {
-                    let claim = store.claim(Source::Overlay, &claim_ref.claim_key());
-                    !matches!(claim, Lookup::Found(claim) if claim_ref.uid.as_ref() == Some(&claim.uid))
-                }),
-                _ => false,
-            },
+            Key::Volume(name) => {
+                let volume = store.volume(Source::Overlay, name).found();
+                volume.as_ref().and_then(|volume| volume.claim_ref.as_ref()).is_some_and(|claim_ref| {
+                    let claim = store.claim(Source::Overlay, &claim_ref.claim_key()).found();
+                    claim.is_none_or(|claim| claim_ref.uid.as_ref() != Some(&claim.uid))
+                })
+            }
         }
     }
 
@@ -293,9 +290,9 @@ impl Policies {
 /// Whether a claim newly gets a volume. One that was bound before chooses none, so a policy that fails does
 /// not hold it, unless its volume is free: then it gets the volume anew.
 fn gets_a_volume(store: &Store, claim: &Claim) -> bool {
-    let is_free = |name| match store.volume(Source::Overlay, name) {
-        Lookup::Found(volume) => volume.claim_ref.is_none(),
-        _ => false,
+    let is_free = |name: &str| {
+        let volume = store.volume(Source::Overlay, name).found();
+        volume.is_some_and(|volume| volume.claim_ref.is_none())
     };
     !claim.annotations.bind_completed || claim.volume_name.as_deref().is_some_and(is_free)
 }

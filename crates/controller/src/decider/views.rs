@@ -6,17 +6,17 @@ use std::sync::Arc;
 
 use bindery_core::guard::{Reclaim, SteerView, View};
 use bindery_core::{
-    Answer, Claim, ClaimKey, ClaimRef, Class, Cluster, Counted, Exchange, Key, Lookup, MatchVerdict,
-    Migration, OperationKind, OperationState, Plugin, PluginMatch, PluginOperation, Question, Source, Spread,
-    Stop, Text, Timestamp, Uid, Version, Volume,
+    Answer, Claim, ClaimKey, ClaimRef, Class, Cluster, Counted, Exchange, GuardRead, Key, Lookup,
+    MatchVerdict, Migration, OperationKind, OperationState, Plugin, PluginMatch, PluginOperation, Question,
+    Source, Spread, Stop, Text, Timestamp, Uid, Version, Volume,
 };
 use bindery_policy::{NamespaceLabels, Reclaimed, Rounds};
 use bindery_store::{Environment, Store};
 
 use super::Policies;
 
+use crate::Configuration;
 use crate::operations::OperationMap;
-use crate::{Configuration, GuardRead};
 
 /// The objects that the guard and policies look up: those of the store, or those of an earlier decision.
 pub(crate) trait Objects {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_core::{
-    Action, CLAIM_FACTS, Claim, ClaimKey, ClaimTarget, Edit, FinalizerEdit, Lookup, RECLAIM_POLICY_BEFORE,
+    Action, CLAIM_FACTS, Claim, ClaimKey, ClaimTarget, Edit, FinalizerEdit, RECLAIM_POLICY_BEFORE,
     ReclaimPolicy, Source, Text, Volume, VolumeFact, VolumePhase, VolumeTarget,
 };
 use parking_lot::Mutex;
@@ -145,18 +145,15 @@ impl<P: Port> Executor<P> {
     /// The volume in the version that a write to this target names. The cache may have an older one than the
     /// decision, which may have read the volume live, and then its annotations may be about another claim.
     fn volume(&self, target: &VolumeTarget, known: &KnownObjects) -> Option<Arc<Volume>> {
-        known.volume(target).cloned().or_else(|| match self.store.volume(Source::Overlay, &target.name) {
+        known.volume(target).cloned().or_else(|| {
             // A decision that only identified the volume.
-            Lookup::Found(volume) if volume.target() == *target => Some(volume),
-            _ => None,
+            let volume = self.store.volume(Source::Overlay, &target.name).found();
+            volume.filter(|volume| volume.target() == *target)
         })
     }
 
     fn claim(&self, key: &ClaimKey) -> Option<Arc<Claim>> {
-        match self.store.claim(Source::Overlay, key) {
-            Lookup::Found(claim) => Some(claim),
-            _ => None,
-        }
+        self.store.claim(Source::Overlay, key).found()
     }
 
     fn note(&self, claim: &Claim, volume: &Volume) -> Option<Text> {

@@ -4,9 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use bindery_core::steer::steering_key;
-use bindery_core::{
-    BindingMode, Claim, ClaimKey, Key, Lookup, NO_PROVISIONER, Source, Text, Uid, Version, Volume,
-};
+use bindery_core::{Claim, ClaimKey, Key, Lookup, NO_PROVISIONER, Source, Text, Uid, Version, Volume};
 use bindery_store::{Author, Authors, Delivered, Delivery, Object, Observed, Store, is_newer};
 
 use super::{Compared, Observation, State, Steerable, Via};
@@ -93,7 +91,7 @@ impl<P: Port> Binder<P> {
             state.not_compared(uid);
             return;
         }
-        let key = ClaimKey::new(claim_ref.namespace.clone(), claim_ref.name.clone());
+        let key = claim_ref.claim_key();
         let seen = state.awaiting_volume.remove(&uid);
         let claim = match seen.map_or_else(|| self.store().claim(Source::Cache, &key), Lookup::Found) {
             Lookup::Found(claim) if claim.uid == uid => claim,
@@ -277,9 +275,7 @@ fn is_reserved_for(volume: &Volume, uid: &Uid) -> bool {
 }
 
 fn waits_for_consumer(store: &Store, claim: &Claim) -> bool {
-    claim.volume_name.is_none()
-        && matches!(store.class(claim.class_or_empty()),
-            Lookup::Found(class) if class.binding_mode == Some(BindingMode::WaitForFirstConsumer))
+    claim.volume_name.is_none() && store.waits_for_consumer(claim)
 }
 
 /// Whether a claim that upstream has bound could have been steered, if its namespace and class were in scope.

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use bindery_core::{
-    Action, Answer, ClaimKey, Decision, EventKind, Exchange, Fate, Lookup, OperationKind, Outcome, Question,
-    ReclaimVerdict, Request, Source, Subject, Text, Volume,
+    Action, Answer, ClaimKey, Decision, EventKind, Exchange, Fate, OperationKind, Outcome, Question,
+    ReclaimVerdict, Regarding, Request, Source, Subject, Text, Volume,
 };
-use bindery_policy::{Answered, Difference, DifferenceKind, Rejections, Rounds, Says, Waits};
+use bindery_policy::{Difference, DifferenceKind, Rejections, Rounds, Says, ShadowAnswer, Waits};
 use bindery_store::Store;
 
 use super::decide::ShadowDecider;
@@ -222,23 +222,20 @@ impl<T> ShadowDecider<T> {
             Active::Offered(offered) => Told::Offers(offered.volumes.clone()),
         };
         let kind = active.difference(shadow)?;
-        let (object, claim) = match &made.request.subject {
-            Subject::SyncClaim(claim) => (format!("pvc {}", claim.key), Some(claim)),
-            Subject::SyncVolume(volume) => (format!("pv {}", volume.name), None),
-            Subject::SyncClaimOperation(progress) => (format!("pvc {}", progress.object.key), None),
-            Subject::SyncVolumeOperation(progress) => (format!("pv {}", progress.object.name), None),
-            Subject::ReviewClaim { .. } | Subject::ReviewVolume { .. } => return None,
+        let object = match made.request.subject.regarding()? {
+            Regarding::Claim(claim) => format!("pvc {}", claim.key),
+            Regarding::Volume(volume) => format!("pv {}", volume.name),
         };
-        let why = |told: &Told, policies: &Policies, other: &Told| match claim {
-            Some(claim) => self.why(told, policies, other, &claim.key),
-            None => told.reason().to_owned(),
+        let why = |told: &Told, policies: &Policies, other: &Told| match &made.request.subject {
+            Subject::SyncClaim(claim) => self.why(told, policies, other, &claim.key),
+            _ => told.reason().to_owned(),
         };
         Some(Difference {
             time: made.request.now,
             object: object.into(),
             kind,
-            active: Answered::new(&active.answer(), &why(&active, &made.policies, shadow)),
-            shadow: Answered::new(&shadow.answer(), &why(shadow, &shadowing.policies, &active)),
+            active: ShadowAnswer::new(&active.answer(), &why(&active, &made.policies, shadow)),
+            shadow: ShadowAnswer::new(&shadow.answer(), &why(shadow, &shadowing.policies, &active)),
         })
     }
 
@@ -259,11 +256,8 @@ impl<T> ShadowDecider<T> {
 
 /// What policies say about the volume that a claim does not get: who rejects it, or the scores.
 fn said(policies: &Policies, store: &Store, claim: &ClaimKey, volume: &str) -> Option<String> {
-    let (Lookup::Found(claim), Lookup::Found(volume)) =
-        (store.claim(Source::Overlay, claim), store.volume(Source::Overlay, volume))
-    else {
-        return None;
-    };
+    let claim = store.claim(Source::Overlay, claim).found()?;
+    let volume = store.volume(Source::Overlay, volume).found()?;
     let Volume { name, .. } = &*volume;
     let said = policies.said(store, &claim, &volume).ok()?;
     said.iter().find_map(|said| match &said.says {

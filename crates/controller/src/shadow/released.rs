@@ -1,7 +1,7 @@
 //! What would have become of released volumes by now, had a reclaimer in shadow been enforced.
 
 use bindery_core::{Fate, Stop, Timestamp, VolumePhase};
-use bindery_policy::{ReleasedFates, Rounds};
+use bindery_policy::{Rounds, ShadowReleased};
 use bindery_store::Store;
 
 use super::{ShadowPart, Shadowing};
@@ -14,7 +14,7 @@ impl Shadowing {
     /// Counts the released volumes by what the reclaimer says. It asks the reclaimer on this thread.
     pub(crate) fn count_released(&self, store: &Store, now: Timestamp) {
         let ShadowPart::Reclaim(rule) = &self.shadow.part else { return };
-        let (mut rounds, mut fates) = (self.rounds.lock(), ReleasedFates::default());
+        let (mut rounds, mut fates) = (self.rounds.lock(), ShadowReleased::default());
         for volume in store.volumes() {
             let is_released = matches!(volume.phase, VolumePhase::Released | VolumePhase::Failed);
             if !is_released || volume.claim_ref.is_none() {

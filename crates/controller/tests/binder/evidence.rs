@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use bindery_controller::{Binder, Configuration, DecidedRecord, GuardRead, Journal, Parts};
-use bindery_core::{Claim, ClaimFact, Key, ReclaimPolicy, Replayer, Volume};
+use bindery_controller::{Binder, Configuration, DecidedRecord, Journal, Parts};
+use bindery_core::{Claim, ClaimFact, GuardRead, Key, ReclaimPolicy, Replayer, Volume};
 use bindery_engine::DefaultEngine;
 use bindery_kit::{AtMostTwice, Burning, ByLabel, KEEP, SameZone, keeps_labelled, policy, reclaim_rule};
 use bindery_policy::{Chain, Judged, OnFailure, PolicyFault, ReclaimRule, Wish};

@@ -16,7 +16,7 @@ use bindery_kit::{
     reclaim_rule,
 };
 use bindery_policy::{
-    Chain, Difference, DifferenceKind, Matches, OnFailure, Policy, ReleasedFates, ShadowMetrics, Wish,
+    Chain, Difference, DifferenceKind, Matches, OnFailure, Policy, ShadowMetrics, ShadowReleased, Wish,
 };
 use bindery_store::Delivery;
 use tokio::task::{spawn_blocking, yield_now};
@@ -44,7 +44,7 @@ fn binder(double: &Double, policies: Vec<Policy>, shadows: &[Shadow]) -> Arc<Bin
 /// compare.
 pub(crate) async fn answered(shadow: &Shadow, count: u64) -> (u64, u64) {
     loop {
-        let counts = (shadow.metrics.compared(), shadow.metrics.not_comparable());
+        let counts = (shadow.metrics.compared.get(), shadow.metrics.not_comparable.get());
         if counts.0 + counts.1 >= count {
             return counts;
         }
@@ -260,7 +260,7 @@ async fn claims_that_a_shadow_does_not_match_are_not_compared() {
         assert_eq!(binder.sync(&key(name)).await.result, Ok(()));
     }
     assert_eq!(answered(&all, 2).await, (2, 0));
-    assert_eq!((slow.metrics.compared(), slow.metrics.not_comparable()), (0, 0));
+    assert_eq!((slow.metrics.compared.get(), slow.metrics.not_comparable.get()), (0, 0));
 }
 
 #[tokio::test]
@@ -315,7 +315,7 @@ async fn what_comes_while_a_shadow_is_busy_is_dropped_or_not_comparable() {
     for number in 0..300 {
         assert_eq!(binder.sync(&key(&format!("c{number}"))).await.result, Ok(()));
     }
-    assert_eq!(blocks.metrics.dropped(), 300 - 256);
+    assert_eq!(blocks.metrics.dropped.get(), 300 - 256);
     // What the decisions rest on is forgotten meanwhile.
     binder.store().keep_history(false);
     binder.intake().deliver(Delivery::applied(volume("w")));
@@ -353,7 +353,7 @@ async fn released_volumes_are_counted_by_what_would_have_become_of_them() {
     let later = shadow("later", ShadowPart::Reclaim(after_a_day()));
     let binder = binder(&double, vec![], std::slice::from_ref(&later));
     binder.count_released_for_shadows();
-    let fates = ReleasedFates { later: 1, due: 1, ..ReleasedFates::default() };
+    let fates = ShadowReleased { later: 1, due: 1, ..ShadowReleased::default() };
     assert_eq!(later.metrics.released(), Some(fates));
     assert_eq!(double.writes(), []);
 }

@@ -201,7 +201,7 @@ impl<'a> Case<'a> {
     pub(super) fn volume_named(&'a self, name: &str) -> Lookup<Ref<'a, Volume>> {
         let read = self.answer(|question, answer| match (question, answer) {
             (Question::Volume(_, asked), Answer::Volume(found)) if **asked == *name => {
-                Some(map(found, |volume| Ref::Borrowed(&**volume)))
+                Some(found.as_ref().map(|volume| Ref::Borrowed(&**volume)))
             }
             (_, Answer::Described(volume)) if *volume.name == *name => {
                 Some(Lookup::Found(Ref::Borrowed(&**volume)))
@@ -210,7 +210,7 @@ impl<'a> Case<'a> {
         });
         let of_request = || self.volumes().find(|volume| *volume.name == *name);
         read.or_else(|| of_request().map(|volume| Lookup::Found(Ref::Borrowed(volume))))
-            .unwrap_or_else(|| map(&self.view.volume(name), |volume| Ref::Shared(Arc::clone(volume))))
+            .unwrap_or_else(|| self.view.volume(name).map(Ref::Shared))
     }
 
     /// Why the volume of that name cannot be read, by any answer or the view (G7).
@@ -338,14 +338,5 @@ fn unreadable<T>(found: &Lookup<T>) -> Option<Text> {
     match found {
         Lookup::Unreadable(error) => Some(error.clone()),
         Lookup::Found(_) | Lookup::Absent | Lookup::Failed(_) => None,
-    }
-}
-
-fn map<'a, T, U>(lookup: &'a Lookup<T>, found: impl FnOnce(&'a T) -> U) -> Lookup<U> {
-    match lookup {
-        Lookup::Found(object) => Lookup::Found(found(object)),
-        Lookup::Absent => Lookup::Absent,
-        Lookup::Unreadable(error) => Lookup::Unreadable(error.clone()),
-        Lookup::Failed(error) => Lookup::Failed(error.clone()),
     }
 }

@@ -106,7 +106,7 @@ fn is_rejected(volume: &Text, told: &[Exchange]) -> bool {
 /// Whether the volume is one half of a complete pair with a claim of another name.
 fn has_owner(volume: &Volume, claim: &Claim, told: &[Exchange]) -> bool {
     let Some(claim_ref) = &volume.claim_ref else { return false };
-    let key = ClaimKey { namespace: claim_ref.namespace.clone(), name: claim_ref.name.clone() };
+    let key = claim_ref.claim_key();
     key != claim.key && claim_told(&key, told).is_some_and(|owner| is_pair(owner, volume))
 }
 

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_core::{
-    Answer, BindingMode, Class, Decision, Evidence, Exchange, Lookup, Outcome, Question, Request, Subject,
-    Volume,
+    Answer, BindingMode, ClaimKey, Class, Decision, Evidence, Exchange, GuardRead, GuardVerdict, Key, Lookup,
+    Outcome, Question, Request, Subject, Volume,
 };
-use bindery_journal::{ChainDigest, Entry, FolderWriter, GuardRead, Header, Record, Rotation, Verdict, What};
+use bindery_journal::{ChainDigest, Entry, FolderWriter, Header, Record, Rotation, What};
 use bindery_policy::{PolicyEvidence, Skipped, Unscored};
 
 pub(crate) fn volume(name: &str) -> Volume {
@@ -37,7 +37,8 @@ pub(crate) fn record(name: &str) -> Record {
     let request = Request { now: 1_700_000_000, subject: Subject::SyncVolume(Arc::new(volume(name))) };
     let evidence = Evidence { engine: "asking".to_owned(), request, exchanges, decision };
     let (reads, redacted) = Default::default();
-    Record { evidence, guard: Verdict::Passed, chain: None, policies: None, fuel: None, reads, redacted }
+    let guard = GuardVerdict::Passed;
+    Record { evidence, guard, chain: None, policies: None, fuel: None, reads, redacted }
 }
 
 /// A record of a decision that a policy was skipped for.
@@ -59,9 +60,9 @@ pub(crate) fn with_policies(name: &str) -> Record {
 
 /// An entry about a decision of a volume.
 pub(crate) fn entry(name: &str) -> Entry {
-    let found = [Ok(Some(("u".to_owned(), "7".to_owned()))), Ok(None), Err("no answer".to_owned())];
-    let reads =
-        found.map(|found| GuardRead { object: "ns/c".to_owned(), claim: true, found }).into_iter().collect();
+    let found = [Ok(Some(("u".into(), "7".into()))), Ok(None), Err("no answer".to_owned())];
+    let key = || Key::Claim(ClaimKey::new("ns", "c"));
+    let reads = found.map(|found| GuardRead { key: key(), found }).into();
     let record = Record { reads, ..with_policies(name) };
     Entry { at_ms: 1_700_000_000_001, what: What::Decision(Box::new(record)) }
 }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::fields::{Amount, Presence, nullable};
 use super::meta::Meta;
 use super::selector::{self, LabelSelector};
-use super::{access_modes, facts, quantity, volume_mode};
+use super::{access_modes, facts, named, quantity, volume_mode};
 
 #[derive(Clone, PartialEq, Deserialize, prost::Message)]
 pub(super) struct PersistentVolumeClaim {
@@ -137,7 +137,5 @@ fn decode_status(status: Status) -> Result<ClaimStatus, String> {
 
 fn phase(name: Option<&str>) -> Result<ClaimPhase, String> {
     let name = name.unwrap_or_default();
-    ClaimPhase::ALL.into_iter().find(|phase| phase.name() == name).ok_or_else(|| {
-        format!("status.phase: {name:?} is not a phase of a claim; one of Pending, Bound, Lost")
-    })
+    named(&ClaimPhase::ALL, ClaimPhase::name, name, ("status.phase", "a phase of a claim"))
 }

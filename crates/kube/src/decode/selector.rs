@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bindery_core::{Requirement, Selector, SelectorOperator};
+use bindery_core::{Requirement, Selector, SelectorOperator, is_label_value, is_subdomain};
 use serde::Deserialize;
 
 use super::fields::nullable;
@@ -93,7 +93,7 @@ fn check(requirement: Requirement) -> Result<Requirement, String> {
         }
         _ => {}
     }
-    match values.iter().enumerate().find(|(_, value)| !value.is_empty() && !is_label_name(value)) {
+    match values.iter().enumerate().find(|(_, value)| !is_label_value(value)) {
         Some((index, value)) => Err(format!(
             "values[{index}][{key}]: Invalid value: {value:?}: a valid label must be an empty string or \
              consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
@@ -112,27 +112,10 @@ fn key_fault(key: &str) -> Option<&'static str> {
         Some((_, name)) => name,
         None => key,
     };
-    (!is_label_name(name)).then_some(
+    (name.is_empty() || !is_label_value(name)).then_some(
         "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
          alphanumeric character, and be no more than 63 characters",
     )
-}
-
-fn is_label_name(name: &str) -> bool {
-    let is_end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    let bytes = name.as_bytes();
-    bytes.len() <= 63
-        && is_end(bytes.first())
-        && is_end(bytes.last())
-        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
-}
-
-fn is_subdomain(name: &str) -> bool {
-    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    name.len() <= 253
-        && name.split('.').all(|part| {
-            !part.is_empty() && part.bytes().all(is_inner) && !part.starts_with('-') && !part.ends_with('-')
-        })
 }
 
 #[cfg(test)]

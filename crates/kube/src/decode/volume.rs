@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::fields::{Amount, Presence, Time, nullable};
 use super::meta::Meta;
-use super::{access_modes, facts, quantity, volume_mode};
+use super::{access_modes, facts, named, quantity, volume_mode};
 use crate::request::is_name;
 
 #[derive(Clone, PartialEq, Deserialize, prost::Message)]
@@ -291,10 +291,5 @@ fn annotations(meta: &Meta) -> VolumeAnnotations {
 
 fn phase(name: Option<&str>) -> Result<VolumePhase, String> {
     let name = name.unwrap_or_default();
-    VolumePhase::ALL.into_iter().find(|phase| phase.name() == name).ok_or_else(|| {
-        format!(
-            "status.phase: {name:?} is not a phase of a volume; one of Pending, Available, Bound, Released, \
-             Failed"
-        )
-    })
+    named(&VolumePhase::ALL, VolumePhase::name, name, ("status.phase", "a phase of a volume"))
 }

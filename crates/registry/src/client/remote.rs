@@ -5,6 +5,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, LINK};
 use http::{HeaderMap, Method, StatusCode, Uri};
 
+use super::transport::Answer;
 use super::{Call, Remote, location};
 use crate::digest::Digest;
 use crate::error::{RegistryError, Result, invalid, too_large};
@@ -23,9 +24,7 @@ impl Repository for Remote {
         let uri = self.uri(&format!("manifests/{name}"))?;
         let answer = self.call(get(uri, &[(ACCEPT, &accept)], MANIFEST_MAX)).await?;
         let what = format!("manifest {name}");
-        if answer.status != StatusCode::OK {
-            return Err(self.failed(&what, answer.status, &answer.body));
-        }
+        let answer = self.with_status(answer, StatusCode::OK, &what)?;
         if let Name::Digest(digest) = name {
             digest.check(&answer.body, &format!("{}/{}: {what}", self.host, self.repository))?;
         }
@@ -41,9 +40,7 @@ impl Repository for Remote {
         let uri = self.uri(&format!("blobs/{}", blob.digest))?;
         // No byte more than the manifest says is read.
         let answer = self.call_and_follow(get(uri, &[], size)).await?;
-        if answer.status != StatusCode::OK {
-            return Err(self.failed(&format!("blob {}", blob.digest), answer.status, &answer.body));
-        }
+        let answer = self.with_status(answer, StatusCode::OK, &format!("blob {}", blob.digest))?;
         blob.digest.check(&answer.body, &what)?;
         Ok(answer.body.into())
     }
@@ -80,10 +77,7 @@ impl Repository for Remote {
         }
         let uri = self.uri("blobs/uploads/")?;
         let begin = Call { method: Method::POST, ..get(uri.clone(), &[], ANSWER_MAX) };
-        let begun = self.call(begin).await?;
-        if begun.status != StatusCode::ACCEPTED {
-            return Err(self.failed("an upload", begun.status, &begun.body));
-        }
+        let begun = self.with_status(self.call(begin).await?, StatusCode::ACCEPTED, "an upload")?;
         let at = location(&uri, &begun.headers)?;
         if (at.scheme(), at.authority()) != (uri.scheme(), uri.authority()) {
             return invalid(format!(
@@ -94,17 +88,12 @@ impl Repository for Remote {
         let joint = if at.query().is_some() { '&' } else { '?' };
         let at = format!("{at}{joint}digest={digest}");
         let uri: Uri = at.parse().or_else(|error| invalid(format!("{at} is no URL: {error}")))?;
-        let headers = [(CONTENT_TYPE, "application/octet-stream")];
-        let (method, body) = (Method::PUT, Bytes::copy_from_slice(bytes));
-        let put = self.call(Call { method, uri, headers: &headers, body, max: ANSWER_MAX }).await?;
-        if put.status != StatusCode::CREATED {
-            return Err(self.failed(&format!("the upload of {digest}"), put.status, &put.body));
-        }
-        Ok(())
+        let what = format!("the upload of {digest}");
+        self.put(uri, "application/octet-stream", bytes, &what).await.map(drop)
     }
 
     async fn put_manifest(&self, name: &Name, manifest: &Manifest, bytes: &[u8]) -> Result<()> {
-        let headers = self.put(name, media::MANIFEST, bytes).await?;
+        let headers = self.put_named(name, media::MANIFEST, bytes).await?;
         let Some(subject) = &manifest.subject else { return Ok(()) };
         if headers.contains_key(SUBJECT) {
             return Ok(());
@@ -121,20 +110,27 @@ impl Repository for Remote {
         }
         index.add(&manifest.entry(bytes));
         let index = serde_json::to_vec(&index).unwrap_or_default();
-        self.put(&Name::Tag(tag), media::INDEX, &index).await.map(drop)
+        self.put_named(&Name::Tag(tag), media::INDEX, &index).await.map(drop)
     }
 }
 
 impl Remote {
-    async fn put(&self, name: &Name, media_type: &str, bytes: &[u8]) -> Result<HeaderMap> {
+    /// Writes a manifest. Returns the header of the answer.
+    async fn put_named(&self, name: &Name, media_type: &str, bytes: &[u8]) -> Result<HeaderMap> {
         let uri = self.uri(&format!("manifests/{name}"))?;
+        self.put(uri, media_type, bytes, &format!("manifest {name}")).await
+    }
+
+    async fn put(&self, uri: Uri, media_type: &str, bytes: &[u8], what: &str) -> Result<HeaderMap> {
         let headers = [(CONTENT_TYPE, media_type)];
         let (method, body) = (Method::PUT, Bytes::copy_from_slice(bytes));
         let put = self.call(Call { method, uri, headers: &headers, body, max: ANSWER_MAX }).await?;
-        if put.status != StatusCode::CREATED {
-            return Err(self.failed(&format!("manifest {name}"), put.status, &put.body));
-        }
-        Ok(put.headers)
+        Ok(self.with_status(put, StatusCode::CREATED, what)?.headers)
+    }
+
+    /// The answer, unless it has another status.
+    fn with_status(&self, answer: Answer, status: StatusCode, what: &str) -> Result<Answer> {
+        if answer.status == status { Ok(answer) } else { Err(self.failed(what, answer.status, &answer.body)) }
     }
 
     /// The list of referrers of a registry that does not keep it by itself.

@@ -7,9 +7,9 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use bindery_journal::{Follower, Position};
+use bindery_journal::{Follower, Position, may_log};
 use bindery_registry::{Endpoint, Posted, RegistryError};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -27,8 +27,6 @@ const LOCK: &str = "sent.lock";
 const FILE_MODE: u32 = 0o600;
 /// The longest `Retry-After` that is waited for: one answer shall not end the sending for good.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3_600);
-/// Shortest time between two log lines about a batch that is not accepted.
-const LOG_EVERY: Duration = Duration::from_secs(60);
 
 type Positions = BTreeMap<String, Position>;
 
@@ -109,7 +107,7 @@ impl Worker {
                 Ok(lock) => return Some(lock),
                 // Another replica sends.
                 Err(TryLockError::WouldBlock) => {}
-                Err(TryLockError::Error(error)) if is_due(&mut logged) => {
+                Err(TryLockError::Error(error)) if may_log(&mut logged) => {
                     tracing::error!(%error, file = %path.display(), "the journal cannot be sent");
                 }
                 Err(TryLockError::Error(_)) => {}
@@ -168,7 +166,7 @@ impl Worker {
             let is_last = self.ending.is_cancelled();
             let Err(failure) = self.send(batch).await else { break };
             self.counts.failures.fetch_add(1, Ordering::Relaxed);
-            if is_due(&mut logged) {
+            if may_log(&mut logged) {
                 failure.tell();
             }
             if is_last {
@@ -263,15 +261,6 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     }
     let until = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
     until.duration_since(Timestamp::now()).try_into().ok()
-}
-
-/// Whether to log again; notes that it is logged.
-fn is_due(logged: &mut Option<Instant>) -> bool {
-    let is_due = logged.is_none_or(|logged| logged.elapsed() >= LOG_EVERY);
-    if is_due {
-        *logged = Some(Instant::now());
-    }
-    is_due
 }
 
 #[cfg(test)]

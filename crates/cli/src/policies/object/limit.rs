@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bindery_policy::{ENGINE, ObjectStatus};
+use bindery_policy::{ENGINE, EffectMode, ObjectStatus};
 use serde_json::{Value, json};
 
 use super::{
-    Cause, Effect, Fault, LoadedObject, LoadedObjects, ObjectName, held as hold, is_in_shadow, object_name,
+    Cause, Effect, Fault, LoadedObject, LoadedObjects, ObjectName, held as hold, is_in_shadow, mode,
+    object_name,
 };
 
 /// The most objects that are loaded, of all kinds together. Those that are off do not count. Each object
@@ -45,7 +46,7 @@ pub(crate) fn exceeds<'a>(object: &Value, stored: impl Iterator<Item = &'a Value
 }
 
 fn counts(object: &Value) -> bool {
-    object["spec"]["mode"] != "off"
+    mode(object) != EffectMode::Off
 }
 
 /// What sorts those that are loaded first.

@@ -9,7 +9,7 @@ use bindery_policy::{ENGINE, EngineDocument, ObservedEngine};
 use bindery_registry::Extra;
 use serde_json::Value;
 
-use super::super::{Document, Loaded, parse};
+use super::super::{Document, parse};
 use super::{Cause, Effect, Fault, Hosts, trial};
 use crate::policy::carried;
 use crate::policy::judge::Tested;
@@ -43,15 +43,6 @@ pub(super) fn load(
     checked.map_err(|why| fault(Cause::SettingsInvalid)(anyhow!(why)))?;
     trial::policy(&policy, document.settings()).map_err(fault(Cause::TrialFailed))?;
     carried::hold(Tested::from(&policy), cases).map_err(fault(Cause::TrialFailed))?;
-    let loaded = document.load(Ok(policy)).map_err(fault(Cause::ModuleInvalid))?;
-    Ok((Effect::from(loaded), digest))
-}
-
-impl From<Loaded> for Effect {
-    fn from(loaded: Loaded) -> Self {
-        match loaded {
-            Loaded::Match(policy) => Self::Match(policy),
-            Loaded::Reclaim(rule) => Self::Reclaim(rule),
-        }
-    }
+    let effect = document.load(Ok(policy)).map_err(fault(Cause::ModuleInvalid))?;
+    Ok((effect, digest))
 }

@@ -19,21 +19,31 @@ impl LoadedObject {
     pub(crate) fn wants_shadow(&self) -> bool {
         is_in_shadow(&self.object)
     }
+
+    /// Whether the newest generation is turned off.
+    pub(crate) fn is_off(&self) -> bool {
+        mode(&self.object) == EffectMode::Off
+    }
+}
+
+/// The mode of an object by its spec. An object whose mode cannot be read holds what it matches.
+pub(crate) fn mode(object: &Value) -> EffectMode {
+    read(&object["spec"]["mode"])
 }
 
 /// Whether an object is a shadow by its spec.
 pub(crate) fn is_in_shadow(object: &Value) -> bool {
-    mode(&object["spec"]["mode"]) == Some(EffectMode::Shadow)
+    mode(object) == EffectMode::Shadow
 }
 
 /// Whether a generation was a shadow. It is no good one for an object that is to be enforced: without it, the
 /// claims that the object matches wait.
 pub(super) fn is_shadow(last_good: &LastGood) -> bool {
-    last_good.spec.get("mode").and_then(mode) == Some(EffectMode::Shadow)
+    last_good.spec.get("mode").map(read) == Some(EffectMode::Shadow)
 }
 
-fn mode(value: &Value) -> Option<EffectMode> {
-    serde_json::from_value(value.clone()).ok()
+fn read(mode: &Value) -> EffectMode {
+    serde_json::from_value(mode.clone()).unwrap_or_default()
 }
 
 /// The shadows of objects.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
+use bindery_core::is_dns_label;
 use bindery_kube::{ApiClient, read};
-use bindery_policy::is_name;
 use bindery_registry::{Credentials, RegistryError};
 
 /// The Secrets that objects may name.
@@ -20,7 +20,7 @@ pub(crate) struct PullSecretsArgument {
 /// Namespace and name of a Secret.
 fn parse(text: &str) -> Result<(String, String), String> {
     match text.split_once('/') {
-        Some((namespace, name)) if is_name(namespace) && !name.is_empty() && !name.contains('/') => {
+        Some((namespace, name)) if is_dns_label(namespace) && !name.is_empty() && !name.contains('/') => {
             Ok((namespace.to_owned(), name.to_owned()))
         }
         _ => Err(format!("{text:?} is not NAMESPACE/NAME")),

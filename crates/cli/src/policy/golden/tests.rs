@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use bindery_core::{
-    ClaimFact, ClaimKey, ClaimRef, Decision, Evidence, Quantity, Request, Spread, Volume, VolumeFact,
+    ClaimFact, ClaimKey, ClaimRef, Decision, Evidence, GuardVerdict, Quantity, Request, Spread, Volume,
+    VolumeFact,
 };
-use bindery_journal::Verdict as Guard;
 use bindery_kit::{gib, volume};
 use bindery_policy::{ClaimView, Judged, Narrowing, PolicyEvidence, Reason, Released};
 
@@ -73,7 +73,7 @@ fn record(subject: Subject, policies: PolicyEvidence) -> Record {
     let (engine, decision) = (String::new(), Decision::done());
     let evidence = Evidence { engine, request, exchanges: Vec::new(), decision };
     let (reads, redacted) = Default::default();
-    let (guard, policies) = (Guard::Passed, Some(policies));
+    let (guard, policies) = (GuardVerdict::Passed, Some(policies));
     Record { evidence, guard, chain: None, policies, fuel: None, reads, redacted }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Error;
 
 use bindery_controller::Shadow;
-use bindery_policy::{DifferenceKind, ReleasedFates, ShadowMetrics};
+use bindery_policy::{DifferenceKind, ShadowMetrics, ShadowReleased};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
@@ -19,21 +19,17 @@ pub(super) struct Shadows(pub(super) ReplicaHealth);
 type Counted = (&'static str, &'static str, fn(&ShadowMetrics) -> u64);
 
 const COUNTERS: [Counted; 3] = [
-    (
-        "shadow_compared",
-        "Decisions that a shadow has made too, and that were compared",
-        ShadowMetrics::compared,
-    ),
+    ("shadow_compared", "Decisions that a shadow has made too, and that were compared", |metrics| {
+        metrics.compared.get()
+    }),
     (
         "shadow_not_comparable",
         "Decisions of a shadow that could not be compared, because the cluster had changed too much",
-        ShadowMetrics::not_comparable,
+        |metrics| metrics.not_comparable.get(),
     ),
-    (
-        "shadow_dropped",
-        "Decisions that a shadow did not make, because there were too many",
-        ShadowMetrics::dropped,
-    ),
+    ("shadow_dropped", "Decisions that a shadow did not make, because there were too many", |metrics| {
+        metrics.dropped.get()
+    }),
 ];
 
 impl Collector for Shadows {
@@ -52,7 +48,7 @@ impl Collector for Shadows {
             ("shadow_differences", "Decisions of a shadow that differ from those made, by how");
         family(&mut encoder, name, help, MetricType::Counter, ["kind", "name", "difference"], differences)?;
         let released = shadows.iter().filter_map(|it| Some((it, it.metrics.released()?)));
-        let fates = released.flat_map(|(it, ReleasedFates { kept, later, due, offered })| {
+        let fates = released.flat_map(|(it, ShadowReleased { kept, later, due, offered })| {
             let fates = [("kept", kept), ("later", later), ("due", due), ("offered", offered)];
             fates.map(|(fate, count)| ([it.kind(), &*it.name, fate], count))
         });

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bindery_core::{BindingMode, Claim, Lookup, Volume};
+use bindery_core::{BindingMode, Claim, Lookup, Volume, named_cases};
 use bindery_policy::{
     Chain, ENGINE, FormerClaim, ObjectStatus, Policy, RECLAIM_POLICY, ReclaimRule, Surroundings,
 };
@@ -18,28 +18,19 @@ use crate::policies::object::{Effect, LoadedObject, ObjectName, TAKEN, is_taken}
 const IN_SHADOW: &str = "it decides beside what is in effect, and nothing of it is carried out: \
                          status.shadow and `bindery diff` show what it would change";
 
-/// What an object in effect reaches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reach {
-    /// Decisions.
-    Enforced,
-    /// Only claims whose volumes the scheduler chooses.
-    WaitsForConsumer,
-    /// None of the claims or volumes in the cluster.
-    NothingMatches,
+named_cases! {
+    /// What an object in effect reaches; its name is the reason of the condition.
+    Reach {
+        /// Decisions.
+        Enforced = "Enforced";
+        /// Only claims whose volumes the scheduler chooses.
+        WaitsForConsumer = "WaitsForConsumer";
+        /// None of the claims or volumes in the cluster.
+        NothingMatches = "NothingMatches";
+    }
 }
 
 impl Reach {
-    const ALL: [Self; 3] = [Self::Enforced, Self::WaitsForConsumer, Self::NothingMatches];
-
-    fn reason(self) -> &'static str {
-        match self {
-            Self::Enforced => "Enforced",
-            Self::WaitsForConsumer => "WaitsForConsumer",
-            Self::NothingMatches => "NothingMatches",
-        }
-    }
-
     fn message(self, kind: &str, mode: ModeArgument) -> &'static str {
         match self {
             Self::Enforced => "it takes part in every decision that it matches",
@@ -57,7 +48,7 @@ impl Reach {
     fn of_claims(policy: &Policy, store: &Store, mode: ModeArgument) -> Self {
         let classes = &policy.matches.classes;
         let all_wait = !classes.is_empty() && classes.iter().all(|class| waits(store, class));
-        if mode == ModeArgument::Own && !all_wait && policy.metrics.calls() > 0 {
+        if mode == ModeArgument::Own && !all_wait && policy.metrics.calls.get() > 0 {
             return Self::Enforced;
         }
         let mut reach = if all_wait { Self::WaitsForConsumer } else { Self::NothingMatches };
@@ -77,7 +68,7 @@ impl Reach {
     fn of_volumes(rule: &ReclaimRule, store: &Store) -> Self {
         let chain = Chain::default().with_reclaimers(vec![rule.clone()]);
         let applies = |volume: &Arc<Volume>| may_apply(&chain, rule, volume, store);
-        let reaches = rule.metrics.calls() > 0 || store.volumes().iter().any(applies);
+        let reaches = rule.metrics.calls.get() > 0 || store.volumes().iter().any(applies);
         if reaches { Self::Enforced } else { Self::NothingMatches }
     }
 }
@@ -132,7 +123,7 @@ impl ConfiguredObjects {
         let generation = loaded.object["metadata"]["generation"].as_i64();
         let known =
             known.condition("Effective").filter(|known| Some(known.observed_generation) == generation);
-        let known = known.and_then(|known| Reach::ALL.into_iter().find(|it| *it.reason() == *known.reason));
+        let known = known.and_then(|known| Reach::ALL.into_iter().find(|it| *it.name() == *known.reason));
         let has_changed = is_tick && self.looked_at != Some(store.revision());
         let reach = known.filter(|_| !has_changed).unwrap_or_else(|| {
             // There may be a hundred thousand.
@@ -144,7 +135,7 @@ impl ConfiguredObjects {
         });
         let status = if reach == Reach::Enforced { "True" } else { "False" };
         let message = reach.message(&name.0, self.mode).to_owned();
-        Told { kind: "Effective", status, reason: reach.reason(), message }
+        Told { kind: "Effective", status, reason: reach.name(), message }
     }
 
     /// Why an object has no effect, whatever it matches.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_kube::PolicyObjects;
-use bindery_policy::{Chain, ENGINE, RECLAIM_POLICY};
+use bindery_policy::{Chain, ENGINE, EffectMode, RECLAIM_POLICY};
 use bindery_webhook::{PolicyFinding, PolicyReviewer};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::ModeArgument;
-use crate::policies::object::{Cause, Hosts, LoadedObject, limit, object_name};
+use crate::policies::object::{Cause, Hosts, LoadedObject, is_in_shadow, limit, mode, object_name};
 
 /// How long a review waits for a module. The API server waits for three seconds, by the chart.
 const ATTEMPT_MAX: Duration = Duration::from_secs(2);
@@ -58,7 +58,7 @@ impl ObjectReviewer {
 
     /// Refuses a second engine, and a name that another policy has.
     fn check_others(&self, object: &Value) -> Result<(), PolicyFinding> {
-        let is_active = |object: &Value| !matches!(object["spec"]["mode"].as_str(), Some("off" | "shadow"));
+        let is_active = |object: &Value| mode(object) == EffectMode::Enforce;
         // What decides beside others may have their names, and there may be several engines.
         if !is_active(object) {
             return Ok(());
@@ -72,8 +72,7 @@ impl ObjectReviewer {
                 return Err(PolicyFinding::Refused { field: "spec.mode", why });
             }
             let are_policies = !is_engine(&kind) && !is_engine(&other_kind);
-            let is_shadow = other["spec"]["mode"] == "shadow";
-            if are_policies && other_kind != kind && other_name == name && !is_shadow {
+            if are_policies && other_kind != kind && other_name == name && !is_in_shadow(&other) {
                 return Err(taken(&other_kind, &name));
             }
         }

@@ -4,8 +4,8 @@ use bindery_controller::{Binder, Policies};
 use bindery_core::{EventType, Text, Timestamp};
 use bindery_kube::{ApiPort, system_clock};
 use bindery_policy::{
-    Answered, Condition, DifferenceKind, ENGINE, FaultCause, LastFault, ObjectStatus, ReleasedFates,
-    ShadowAnswer, ShadowDifference, ShadowMetrics, ShadowReleased, ShadowStatus,
+    Condition, DifferenceKind, ENGINE, FaultCause, LastFault, ObjectStatus, ShadowDifference, ShadowMetrics,
+    ShadowStatus,
 };
 
 use super::{ConfiguredObjects, WrittenStatus};
@@ -74,7 +74,7 @@ impl ConfiguredObjects {
         policies: &Policies,
     ) {
         if let Effect::Engine(engine) = &loaded.effect {
-            (status.calls, status.faults) = (engine.calls(), engine.faults());
+            (status.calls, status.faults) = (engine.calls.get(), engine.faults.get());
         }
         let activity = match loaded.is_shadow() {
             true => policies.shadow_activity(&name.0, &name.1),
@@ -82,7 +82,7 @@ impl ConfiguredObjects {
         };
         let is_counted = name.0 != ENGINE && !is_taken(name, &self.base.policies, &self.loaded);
         if let Some(activity) = activity.filter(|_| is_counted) {
-            status.calls = activity.metrics.calls();
+            status.calls = activity.metrics.calls.get();
             status.faults = FaultCause::ALL.iter().map(|&cause| activity.metrics.faults(cause)).sum();
             let reasons = activity.metadata.iter().flat_map(|metadata| &metadata.reasons);
             let counts = reasons.map(|reason| reason.name.clone()).zip(activity.metrics.rejected());
@@ -142,24 +142,18 @@ impl ConfiguredObjects {
 /// What a shadow has shown.
 fn shadow_status(metrics: &ShadowMetrics) -> ShadowStatus {
     let differences = DifferenceKind::ALL.map(|kind| (kind.name().into(), metrics.differences(kind)));
-    let answer = |Answered { answer, reason }| ShadowAnswer { answer, reason };
     let latest = metrics.latest().into_iter().map(|latest| ShadowDifference {
         time: time(second(latest.time)),
         object: latest.object,
         kind: latest.kind.name().into(),
-        active: answer(latest.active),
-        shadow: answer(latest.shadow),
+        active: latest.active,
+        shadow: latest.shadow,
     });
     ShadowStatus {
-        compared: metrics.compared(),
-        not_comparable: metrics.not_comparable(),
-        dropped: metrics.dropped(),
-        released: metrics.released().map(|ReleasedFates { kept, later, due, offered }| ShadowReleased {
-            kept,
-            later,
-            due,
-            offered,
-        }),
+        compared: metrics.compared.get(),
+        not_comparable: metrics.not_comparable.get(),
+        dropped: metrics.dropped.get(),
+        released: metrics.released(),
         differences: differences.into_iter().filter(|(_, count)| *count > 0).collect(),
         latest: latest.collect(),
     }
