@@ -28,8 +28,9 @@ const OF_DEPENDENCIES: &str = "warn,kube_client=off";
 #[derive(clap::Args)]
 pub(crate) struct LogArguments {
     /// What is logged to standard error, such as `info` or `bindery_controller=debug,warn`. By default
-    /// `warn`, and `error` for `plan` and `explain`, whose output includes failures. A level alone applies to
-    /// Bindery's own crates; dependencies log warnings unless they are named, as in `wasmtime=debug`.
+    /// `warn`, and `error` for `diff`, `explain`, `plan` and `steer`, whose output includes failures. A level
+    /// alone applies to Bindery's own crates; dependencies log warnings unless they are named, as in
+    /// `wasmtime=debug`.
     #[arg(long, global = true, value_name = "FILTER", env = "BINDERY_LOG",
           value_parser = filter)]
     log: Option<EnvFilter>,

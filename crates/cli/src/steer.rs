@@ -48,9 +48,9 @@ struct StatusArguments {
 /// Let upstream bind the steered claims that wait, whatever policies say.
 ///
 /// First removes the label by which namespaces opt in, so that no further claim is steered. Then it reserves
-/// for each claim the volume that upstream's binder would choose; where the class waits for a pod, it labels
-/// the volumes among which the scheduler may choose. The exit status is 1 if no volume fits a claim: create
-/// it again.
+/// for each claim the volume that is chosen for it, or else the one that upstream's binder would choose;
+/// where the class waits for a pod, it labels the volumes among which the scheduler may choose. The exit
+/// status is 1 if no volume fits a claim: create it again.
 #[derive(clap::Args)]
 #[command(group = clap::ArgGroup::new("scope").required(true))]
 struct ReleaseArguments {

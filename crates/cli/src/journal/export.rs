@@ -14,8 +14,8 @@ use crate::output;
 
 /// Print the entries of a journal as JSON, one a line, each with its time and the replica that wrote it.
 ///
-/// Field names are those of `docs/journal.md`. Where a file is damaged, a line on standard error says so, the
-/// next file follows, and the exit status is 2.
+/// Field names are those of `crates/journal/src/record.rs` in camelCase. Where a file is damaged, a line on
+/// standard error says so, the next file follows, and the exit status is 2.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// A folder or a file of a journal.

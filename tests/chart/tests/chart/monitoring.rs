@@ -101,6 +101,7 @@ fn the_alerts_depend_on_the_mode() {
         ("BinderyOperationsFail", [false, true, false]),
         ("BinderyObservedDifferently", [true, false, false]),
         ("BinderyUpstreamDoesNotBind", [false, false, true]),
+        ("BinderyReservationsRemoved", [false, true, true]),
         ("BinderyAbsent", [true, true, true]),
     ] {
         let has = |alerts: &Vec<Value>| alerts.iter().any(|alert| alert["alert"] == name);
