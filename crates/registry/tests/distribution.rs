@@ -121,6 +121,20 @@ async fn a_layout_has_all_that_the_registry_had_and_can_be_pushed_again() {
 }
 
 #[tokio::test]
+async fn a_tag_is_written_after_the_cases_that_its_manifest_names() {
+    let [first, second] = [(); 2].map(|()| OciRegistry::start(RegistrySettings::default()));
+    let [from, to] = [&first, &second].map(|registry| repository(registry, Access::Push));
+    push(&from, &artifact(), Some("1.0.0")).await.unwrap();
+    copy(&from, &to, &tag()).await.unwrap();
+    for registry in [first, second] {
+        let mut requests = registry.requests();
+        requests.retain(|(method, path, _)| *method == Method::PUT && path.contains("/manifests/"));
+        let (_, last, _) = requests.last().unwrap();
+        assert!(last.ends_with("/manifests/1.0.0"), "{last}");
+    }
+}
+
+#[tokio::test]
 async fn a_layout_finds_changed_bytes_and_forgets_what_is_not_kept() {
     let folder = tempfile::tempdir().unwrap();
     let layout = Layout::new(folder.path());
