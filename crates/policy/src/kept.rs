@@ -102,6 +102,11 @@ impl Kept {
         Self { inner: Mutex::new(inner), bytes_max }
     }
 
+    /// About how many bytes it keeps at most.
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
     /// Number of verdicts that are kept, by the policy's place in the chain.
     pub fn verdicts(&self) -> BTreeMap<usize, usize> {
         self.inner.lock().verdicts.clone()
