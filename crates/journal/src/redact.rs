@@ -8,7 +8,7 @@ mod policies;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bindery_core::{ClaimFact, GuardRead, GuardVerdict, Key, Text, VolumeFact};
+use bindery_core::{CLAIM_FACTS, ClaimFact, GuardRead, GuardVerdict, Key, Text, VolumeFact};
 use hmac::{Hmac, Mac as _};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
@@ -136,6 +136,8 @@ impl Redactor {
     fn redacts_volume_fact(&self, fact: &VolumeFact) -> bool {
         match fact {
             VolumeFact::Label(key) | VolumeFact::Topology(key) => self.redaction.labels.contains(&**key),
+            // It has labels and annotations of the claim, labels of its namespace, and the namespace's name.
+            VolumeFact::Annotation(key) if **key == *CLAIM_FACTS => self.redacts_any(),
             VolumeFact::Annotation(key) => self.redaction.annotations.contains(&**key),
             VolumeFact::ClassName
             | VolumeFact::Source
@@ -143,6 +145,11 @@ impl Redactor {
             | VolumeFact::ReclaimPolicy
             | VolumeFact::PhaseTransition => false,
         }
+    }
+
+    fn redacts_any(&self) -> bool {
+        let Redaction { key: _, annotations, labels, namespaces } = &self.redaction;
+        *namespaces || !annotations.is_empty() || !labels.is_empty()
     }
 }
 

@@ -8,10 +8,11 @@ mod support;
 use std::sync::Arc;
 
 use bindery_core::{
-    AccessModes, Action, Answer, ClaimFact, ClaimKey, ClaimRef, Cluster, Decision, Engine, EngineFault,
-    Event, EventKind, Exchange, Failure, Fate, GuardRead, GuardVerdict, Key, Lookup, MatchVerdict, Operation,
-    OperationKind, Outcome, Point, Progress, Quantity, Query, Question, ReclaimPolicy, ReclaimVerdict,
-    Regarding, Request, Requirement, Returned, Selector, SelectorOperator, Source, Subject, Uid, VolumeFact,
+    AccessModes, Action, Answer, CLAIM_FACTS, ClaimFact, ClaimKey, ClaimRef, Cluster, Decision, Engine,
+    EngineFault, Event, EventKind, Exchange, Failure, Fate, GuardRead, GuardVerdict, Key, Lookup,
+    MatchVerdict, Operation, OperationKind, Outcome, Point, Progress, Quantity, Query, Question,
+    ReclaimPolicy, ReclaimVerdict, Regarding, Request, Requirement, Returned, Selector, SelectorOperator,
+    Source, Subject, Uid, VolumeFact,
 };
 use bindery_journal::{
     Entry, Files, Record, Redacted, Redaction, Redactor, Replayed, Sink as _, What, Wrote, replay,
@@ -66,11 +67,14 @@ fn claim() -> bindery_core::Claim {
 fn bound() -> bindery_core::Volume {
     let steers = format!("data.{NAMESPACE}.steer.bindery.dev/claim");
     let labels = [("team", LABEL), (&*steers, "uid"), ("zone", "stays")];
+    let noted =
+        format!(r#""label:team":"{LABEL}","annotation:note":"{ANNOTATION}","namespace":"{NAMESPACE}""#);
     bindery_core::Volume {
         labels: labels.into_iter().map(|(key, value)| (key.into(), value.into())).collect(),
         claim_ref: Some(ClaimRef { namespace: NAMESPACE.into(), name: "data".into(), uid: None }),
         facts: [
             (VolumeFact::Annotation("note".into()), ANNOTATION.into()),
+            (VolumeFact::Annotation(CLAIM_FACTS.into()), format!(r#"{{"facts":{{{noted}}}}}"#).into()),
             (VolumeFact::Topology("team".into()), LABEL.into()),
         ]
         .into_iter()

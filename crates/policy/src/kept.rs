@@ -16,7 +16,7 @@ use crate::{ClaimView, Narrowing};
 const BYTES_DEFAULT: usize = 64 << 20;
 /// Bytes of a kept verdict: its key, itself, and the room of a hash table.
 const VERDICT_BYTES: usize = 48;
-/// Bytes of the answers about a claim, without verdicts and the texts of its facts.
+/// Bytes of the answers about a claim, without verdicts, narrowing and the texts of its facts.
 const CONTEXT_BYTES: usize = 512;
 
 /// A matcher's verdict about a volume.
@@ -47,6 +47,8 @@ struct Inner {
 struct KeptContext {
     context: Arc<Context>,
     verdicts: usize,
+    /// Bytes of the narrowing.
+    narrowing: usize,
 }
 
 /// A policy's place in the chain, and a claim as it sees it.
@@ -100,6 +102,11 @@ impl Kept {
         Self { inner: Mutex::new(inner), bytes_max }
     }
 
+    /// About how many bytes it keeps at most.
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
     /// Number of verdicts that are kept, by the policy's place in the chain.
     pub fn verdicts(&self) -> BTreeMap<usize, usize> {
         self.inner.lock().verdicts.clone()
@@ -114,13 +121,14 @@ impl Kept {
         let counted = contexts.get_or_insert(key.clone(), || {
             *bytes += key.bytes();
             let (narrowing, verdicts) = (OnceLock::new(), Mutex::default());
-            KeptContext { context: Arc::new(Context { view, narrowing, verdicts }), verdicts: 0 }
+            let context = Arc::new(Context { view, narrowing, verdicts });
+            KeptContext { context, verdicts: 0, narrowing: 0 }
         });
         Arc::clone(&counted.context)
     }
 
-    /// Counts the verdicts that were added to what is kept for a claim, and forgets the oldest answers until
-    /// the rest fits.
+    /// Counts the narrowing and the verdicts that were added to what is kept for a claim, and forgets the
+    /// oldest answers until the rest fits.
     pub(crate) fn added(&self, policy: usize, context: &Arc<Context>, verdicts: usize) {
         let mut inner = self.inner.lock();
         let Inner { contexts, bytes, verdicts: all } = &mut *inner;
@@ -130,6 +138,10 @@ impl Kept {
         {
             counted.verdicts += verdicts;
             *bytes += VERDICT_BYTES * verdicts;
+            if counted.narrowing == 0 {
+                counted.narrowing = context.narrowing().map_or(0, Narrowing::bytes);
+                *bytes += counted.narrowing;
+            }
             *all.entry(policy).or_default() += verdicts;
         }
         inner.forget_oldest(self.bytes_max);
@@ -141,7 +153,7 @@ impl Inner {
         while self.bytes > bytes_max
             && let Some((key, counted)) = self.contexts.pop_lru()
         {
-            self.bytes -= key.bytes() + VERDICT_BYTES * counted.verdicts;
+            self.bytes -= key.bytes() + VERDICT_BYTES * counted.verdicts + counted.narrowing;
             *self.verdicts.entry(key.policy).or_default() -= counted.verdicts;
         }
     }
@@ -152,7 +164,7 @@ impl ContextKey {
         Self { policy, whole: request.whole, nanos: request.nanos, facts: facts.clone() }
     }
 
-    /// Bytes of the context without verdicts. The facts are in the key and in the view.
+    /// Bytes of the context without verdicts and narrowing. The facts are in the key and in the view.
     fn bytes(&self) -> usize {
         CONTEXT_BYTES + 2 * self.facts.iter().flatten().map(|text| text.len()).sum::<usize>()
     }
@@ -234,5 +246,35 @@ impl Hasher for RowHasher {
 
     fn finish(&self) -> u64 {
         self.hash
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bindery_core::SelectorOperator;
+
+    use super::*;
+    use crate::Requirement;
+
+    #[test]
+    fn given_large_narrowings_they_are_counted_and_the_oldest_go() {
+        let kept = Kept::new(250_000);
+        let context = |fact: &str| {
+            let facts = vec![Some(fact.into())];
+            kept.context(0, ClaimView { request: Quantity::default(), facts })
+        };
+        for fact in ["a", "b", "c"] {
+            let context = context(fact);
+            let values = vec!["x".repeat(50_000).into(), "y".repeat(50_000).into()];
+            let needed = Requirement { column: 0, operator: SelectorOperator::In, values, reason: 0 };
+            let narrowing = Narrowing { requirements: vec![needed], ..Narrowing::default() };
+            context.keep_narrowing(narrowing, None);
+            kept.added(0, &context, 0);
+            kept.added(0, &context, 1);
+        }
+        assert_eq!(["c", "b", "a"].map(|fact| context(fact).narrowing().is_some()), [true, true, false]);
+        let mut inner = kept.inner.lock();
+        inner.forget_oldest(0);
+        assert_eq!(inner.bytes, 0);
     }
 }

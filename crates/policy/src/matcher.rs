@@ -12,10 +12,14 @@ use crate::{FaultCause, Metadata};
 
 /// The highest score of a volume; the lowest is 0.
 pub const SCORE_MAX: u32 = 100;
+/// The most requirements of one narrowing.
+const REQUIREMENTS_MAX: usize = 64;
 /// The most values of one requirement.
 const VALUES_MAX: usize = 256;
 /// The longest value of a requirement, in bytes.
 const VALUE_BYTES_MAX: usize = 4 << 10;
+/// Bytes of a value without its text: the pointer, its counts, and the room of the allocator.
+const VALUE_BYTES: usize = 48;
 
 /// A claim as a matcher sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,13 +134,24 @@ impl Narrowing {
         unmet.map(|needed| needed.reason).or(too_large.map(|bound| bound.reason))
     }
 
+    /// About how many bytes its requirements take.
+    pub(crate) fn bytes(&self) -> usize {
+        let values = self.requirements.iter().flat_map(|needed| &needed.values);
+        let texts: usize = values.map(|value| VALUE_BYTES + value.len()).sum();
+        size_of::<Requirement>() * self.requirements.len() + texts
+    }
+
     /// Checks an answer by what the matcher declares.
     ///
     /// # Errors
     ///
-    /// A column or a reason is not declared, an operator has the wrong number of values, or a value is too
-    /// long.
+    /// A column or a reason is not declared, an operator has the wrong number of values, there are too many
+    /// requirements, or a value is too long.
     pub fn check(&self, metadata: &Metadata) -> Result<(), PolicyFault> {
+        let found = self.requirements.len();
+        if found > REQUIREMENTS_MAX {
+            return Err(bad(format!("it has {found} requirements; the limit is {REQUIREMENTS_MAX}")));
+        }
         let reasons = self.requirements.iter().map(|needed| needed.reason);
         for reason in reasons.chain(self.at_most.iter().map(|bound| bound.reason)) {
             if reason as usize >= metadata.reasons.len() {
@@ -284,5 +299,36 @@ pub trait Matcher: Send + Sync {
         candidates: &Candidates,
     ) -> Fueled<Verdicts> {
         (self.judge(settings, claim, candidates), None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bindery_core::VolumeFact;
+
+    use super::*;
+
+    #[test]
+    fn given_more_than_64_requirements_a_narrowing_is_a_bad_answer() {
+        let metadata = Metadata {
+            name: "zone".into(),
+            version: "1.0.0".into(),
+            description: "".into(),
+            claim_facts: Vec::new(),
+            columns: vec![VolumeFact::ClassName],
+            spread: None,
+            reasons: vec![crate::Reason { name: "other".into(), text: "".into() }],
+            scores: false,
+            settings_schema: String::new(),
+        };
+        let operator = SelectorOperator::Exists;
+        let needed = Requirement { column: 0, operator, values: Vec::new(), reason: 0 };
+        let check = |count| {
+            let requirements = vec![needed.clone(); count];
+            Narrowing { requirements, ..Narrowing::default() }.check(&metadata)
+        };
+        assert_eq!(check(64), Ok(()));
+        let why = "it has 65 requirements; the limit is 64".to_owned();
+        assert_eq!(check(65), Err(PolicyFault::BadAnswer(why)));
     }
 }

@@ -107,14 +107,17 @@ pub async fn push(
     let digest = Digest::of(&bytes);
     to.put_blob(&artifact.module).await?;
     to.put_blob(&config).await?;
-    let name = tag.map_or(Name::Digest(digest), |tag| Name::Tag(tag.to_owned()));
-    to.put_manifest(&name, &manifest, &bytes).await?;
+    to.put_manifest(&Name::Digest(digest), &manifest, &bytes).await?;
     let subject = Descriptor::of(media::MANIFEST, &bytes);
     if !artifact.cases.is_empty() {
         put_extras(to, media::CASES, media::CASES_LAYER, &artifact.cases, &subject).await?;
     }
     if let Some(page) = &artifact.page {
         put_extras(to, media::PAGE, media::PAGE_LAYER, std::slice::from_ref(page), &subject).await?;
+    }
+    // Last, so that what the tag names is complete.
+    if let Some(tag) = tag {
+        to.put_manifest(&Name::Tag(tag.to_owned()), &manifest, &bytes).await?;
     }
     Ok(digest)
 }
@@ -169,22 +172,21 @@ pub async fn pull_manifest(
     }
 }
 
-/// Reads an artifact. Cases and page are those that the manifest names by digest; without them, it has none.
+/// Reads an artifact. Cases and page are those that the manifest names by digest; it may come without the
+/// page.
 ///
 /// # Errors
 ///
-/// It cannot be read, is not that of a module, or breaks a limit.
+/// It cannot be read, is not that of a module, or breaks a limit. [`RegistryError::NotFound`]: no referrer
+/// has golden cases that the manifest names.
 pub async fn pull(
     from: &dyn Repository,
     name: &Name,
 ) -> std::result::Result<(Digest, Artifact), RegistryError> {
     let (digest, manifest) = pull_manifest(from, name).await?;
     let module = from.blob(&manifest.layers[0], MODULE_MAX).await?;
-    let named = |annotation: &str| -> Vec<Digest> {
-        let digests = manifest.annotations.get(annotation).map_or("", |digests| digests);
-        digests.split(',').filter_map(|digest| digest.parse().ok()).take(EXTRAS_MAX).collect()
-    };
-    let (cases, page) = (named(media::CASES_ANNOTATION), named(media::PAGE_ANNOTATION));
+    let cases = named(&digest, &manifest, media::CASES_ANNOTATION, EXTRAS_MAX)?;
+    let page = named(&digest, &manifest, media::PAGE_ANNOTATION, 1)?;
     let mut artifact = Artifact { module, annotations: manifest.annotations.clone(), ..Artifact::default() };
     if cases.is_empty() && page.is_empty() {
         return Ok((digest, artifact));
@@ -201,7 +203,28 @@ pub async fn pull(
         }
     }
     artifact.cases.truncate(EXTRAS_MAX);
-    Ok((digest, artifact))
+    let found: Vec<Digest> = artifact.cases.iter().map(|file| Digest::of(&file.bytes)).collect();
+    match cases.iter().find(|digest| !found.contains(digest)) {
+        None => Ok((digest, artifact)),
+        Some(missing) => Err(RegistryError::NotFound(format!(
+            "manifest {digest} names the golden cases {missing}, and no referrer has them; copy the artifact \
+             with its referrers, as `bindery policy push` does with a layout, or push it again"
+        ))),
+    }
+}
+
+/// The digests of files in an annotation of a manifest.
+fn named(of: &Digest, manifest: &Manifest, annotation: &str, max: usize) -> Result<Vec<Digest>> {
+    let Some(text) = manifest.annotations.get(annotation) else { return Ok(Vec::new()) };
+    let digests: std::result::Result<Vec<Digest>, String> = text.split(',').map(str::parse).collect();
+    match digests {
+        Ok(digests) if digests.len() <= max => Ok(digests),
+        Ok(digests) => invalid(format!(
+            "manifest {of} names {} files in its annotation {annotation}; at most {max} are read",
+            digests.len()
+        )),
+        Err(_) => invalid(format!("manifest {of} has no list of digests in its annotation {annotation}")),
+    }
 }
 
 /// The types and digests of the referrers of a manifest. Where a list does not tell a type, the manifest is
@@ -275,7 +298,7 @@ pub async fn copy(
     to.put_blob(&from.blob(&manifest.layers[0], MODULE_MAX).await?).await?;
     to.put_blob(&from.blob(&manifest.config, CONFIG_MAX).await?).await?;
     let bytes = from.manifest(&Name::Digest(digest)).await?;
-    to.put_manifest(name, &manifest, &bytes).await?;
+    to.put_manifest(&Name::Digest(digest), &manifest, &bytes).await?;
     let (mut extras, mut bundles) = (0, 0);
     for (kind, referrer) in typed_referrers(from, &digest).await? {
         let (count, max, blob_max) = match &*kind {
@@ -290,9 +313,14 @@ pub async fn copy(
     }
     let signatures = Name::Tag(signatures_tag(&digest));
     match copy_manifest(from, to, &signatures, SIGNATURES_MAX, SIGNATURE_MAX).await {
-        Ok(()) | Err(RegistryError::NotFound(_)) => Ok(digest),
-        Err(error) => Err(error),
+        Ok(()) | Err(RegistryError::NotFound(_)) => {}
+        Err(error) => return Err(error),
     }
+    // Last, so that what the tag names is complete.
+    if let Name::Tag(_) = name {
+        to.put_manifest(name, &manifest, &bytes).await?;
+    }
+    Ok(digest)
 }
 
 /// Copies a manifest with its configuration and its first layers.

@@ -1,7 +1,7 @@
 //! A layout of OCI images in a folder: `oci-layout`, `index.json` and `blobs/sha256`. The format is that of
 //! the OCI image specification, as oras, crane and skopeo read and write it.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -16,10 +16,14 @@ use crate::manifest::{Descriptor, Index, Manifest};
 use crate::media;
 use crate::repository::{Name, Repository};
 
+/// The file that is locked while the index is changed.
+const LOCK: &str = ".lock";
 /// How tags of modules end that are kept by the digest of their bytes.
 const MODULE: &str = ".module";
 /// Most bytes of `index.json`.
 const INDEX_MAX: usize = 4 << 20;
+/// The longest type of an artifact that the index has. A reader takes a longer one from the manifest.
+const KIND_MAX: usize = 255;
 
 /// A layout. What is in it is checked as if it came from a registry.
 pub struct Layout {
@@ -80,7 +84,7 @@ impl Layout {
             let why = format!("{} cannot be read: {error}", path.display());
             match error.kind() {
                 ErrorKind::NotFound => RegistryError::NotFound(why),
-                _ => RegistryError::Invalid(why),
+                _ => RegistryError::Unavailable(why),
             }
         };
         // Reading a pipe or a device may never end.
@@ -110,6 +114,29 @@ impl Layout {
         })
     }
 
+    /// Locks the folder for other processes, until the file is dropped. Where the file system has no locks,
+    /// it keeps none of them out.
+    fn lock(&self) -> Result<File> {
+        let path = self.folder.join(LOCK);
+        let open = || {
+            fs::create_dir_all(&self.folder)?;
+            File::options().read(true).write(true).create(true).truncate(false).open(&path)
+        };
+        let file =
+            open().or_else(|error| invalid(format!("{} cannot be opened: {error}", path.display())))?;
+        _ = file.lock();
+        Ok(file)
+    }
+
+    fn write_index(&self, index: &Index) -> Result<()> {
+        let bytes = serde_json::to_vec(index).unwrap_or_default();
+        if bytes.len() > INDEX_MAX {
+            let why = format!("index.json would have {} bytes, and {INDEX_MAX} is the most", bytes.len());
+            return Err(RegistryError::Full(self.name(&why)));
+        }
+        self.write(&self.folder.join("index.json"), &bytes)
+    }
+
     /// Keeps a module that comes from no registry, by the digest of its bytes.
     ///
     /// # Errors
@@ -137,19 +164,21 @@ impl Layout {
 
     /// Removes every manifest that is not kept, and every blob that no kept one has. A referrer and the
     /// signatures of a manifest are kept with it; one of [`Layout::put_module`] by the digest of the module.
+    /// If the index breaks a rule or a limit, nothing is kept.
     ///
     /// # Errors
     ///
     /// The folder cannot be read or written.
     pub fn retain(&self, keep: impl Fn(&Digest) -> bool) -> std::result::Result<(), RegistryError> {
         let _writing = self.writing.lock();
+        let _locked = self.lock()?;
         let mut index = Index::default();
         let mut blobs = std::collections::BTreeSet::new();
         let entries = match self.entries() {
-            Err(RegistryError::NotFound(_)) => Vec::new(),
+            Err(RegistryError::NotFound(_) | RegistryError::Invalid(_)) => Vec::new(),
             entries => entries?,
         };
-        for entry in entries {
+        for entry in entries.into_iter().map(short) {
             let Ok(manifest) = self.parsed(&entry.digest) else { continue };
             let is_about = manifest.subject.as_ref().map(|subject| subject.digest);
             let tagged = entry.annotations.get(media::REF_NAME).and_then(|tag| named_by_tag(tag));
@@ -159,7 +188,7 @@ impl Layout {
                 index.add(&entry);
             }
         }
-        self.write(&self.folder.join("index.json"), &serde_json::to_vec(&index).unwrap_or_default())?;
+        self.write_index(&index)?;
         for file in fs::read_dir(self.blobs()).into_iter().flatten().flatten() {
             let is_kept = file.file_name().to_str().is_some_and(|name| blobs.contains(name));
             if !is_kept && let Err(error) = fs::remove_file(file.path()) {
@@ -175,6 +204,14 @@ impl Layout {
         digest.check(&bytes, &what)?;
         Manifest::parse(&bytes, &what)
     }
+}
+
+/// An entry with what readers of a layout use. The rest of a manifest that is not signed may be as large as
+/// a manifest may be.
+fn short(mut entry: Descriptor) -> Descriptor {
+    entry.annotations.retain(|key, _| key == media::REF_NAME);
+    entry.artifact_type = entry.artifact_type.filter(|kind| kind.len() <= KIND_MAX);
+    entry
 }
 
 /// The tag of a module that is kept by the digest of its bytes.
@@ -248,18 +285,25 @@ impl Repository for Layout {
     async fn put_manifest(&self, name: &Name, manifest: &Manifest, bytes: &[u8]) -> Result<()> {
         self.put_blob(bytes).await?;
         let _writing = self.writing.lock();
-        let at = self.folder.join("index.json");
-        let mut index = match self.read(&at, INDEX_MAX) {
-            Ok(known) => Index::parse(&known, &self.name("index.json"))?,
-            Err(RegistryError::NotFound(_)) => Index::default(),
-            Err(error) => return Err(error),
-        };
-        let entry = manifest.entry(bytes);
-        index.add(&match name {
+        let _locked = self.lock()?;
+        let mut index = match self.read(&self.folder.join("index.json"), INDEX_MAX) {
+            Ok(known) => Index::parse(&known, &self.name("index.json")),
+            Err(RegistryError::NotFound(_)) => Ok(Index::default()),
+            Err(error) => Err(error),
+        }
+        .map_err(|error| match error {
+            // [`Layout::retain`] makes room by a new one.
+            RegistryError::Invalid(why) => RegistryError::Full(why),
+            error => error,
+        })?;
+        let mut entry = manifest.entry(bytes);
+        // Only a tag that was asked for names it.
+        entry.annotations.clear();
+        index.add(&short(match name {
             Name::Tag(tag) => entry.annotated(media::REF_NAME, tag.clone()),
             Name::Digest(_) => entry,
-        });
+        }));
         self.write(&self.folder.join("oci-layout"), br#"{"imageLayoutVersion":"1.0.0"}"#)?;
-        self.write(&at, &serde_json::to_vec(&index).unwrap_or_default())
+        self.write_index(&index)
     }
 }

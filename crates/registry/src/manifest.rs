@@ -100,13 +100,13 @@ impl Index {
         self.manifests.iter().filter_map(|entry| serde_json::from_value(entry.clone()).ok())
     }
 
-    /// Adds an entry, in place of an equal one or one that has its tag.
+    /// Adds an entry, in place of one that has its tag, or its digest and no tag.
     pub(crate) fn add(&mut self, entry: &Descriptor) {
         let tag = entry.annotations.get(media::REF_NAME);
         let is_replaced = |value: &Value| {
             serde_json::from_value::<Descriptor>(value.clone()).is_ok_and(|known| {
                 let known_tag = known.annotations.get(media::REF_NAME);
-                known_tag == tag && (tag.is_some() || known.digest == entry.digest)
+                if known_tag.is_none() { known.digest == entry.digest } else { known_tag == tag }
             })
         };
         self.manifests.retain(|value| !is_replaced(value));

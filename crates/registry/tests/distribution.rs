@@ -121,6 +121,20 @@ async fn a_layout_has_all_that_the_registry_had_and_can_be_pushed_again() {
 }
 
 #[tokio::test]
+async fn a_tag_is_written_after_the_cases_that_its_manifest_names() {
+    let [first, second] = [(); 2].map(|()| OciRegistry::start(RegistrySettings::default()));
+    let [from, to] = [&first, &second].map(|registry| repository(registry, Access::Push));
+    push(&from, &artifact(), Some("1.0.0")).await.unwrap();
+    copy(&from, &to, &tag()).await.unwrap();
+    for registry in [first, second] {
+        let mut requests = registry.requests();
+        requests.retain(|(method, path, _)| *method == Method::PUT && path.contains("/manifests/"));
+        let (_, last, _) = requests.last().unwrap();
+        assert!(last.ends_with("/manifests/1.0.0"), "{last}");
+    }
+}
+
+#[tokio::test]
 async fn a_layout_finds_changed_bytes_and_forgets_what_is_not_kept() {
     let folder = tempfile::tempdir().unwrap();
     let layout = Layout::new(folder.path());
@@ -154,6 +168,40 @@ async fn a_layout_never_has_more_bytes_than_its_limit() {
         }
     }
     assert_eq!(layout.size(), 100);
+}
+
+#[tokio::test]
+async fn large_annotations_and_types_of_manifests_leave_the_index_readable() {
+    let folder = tempfile::tempdir().unwrap();
+    let layout = Layout::new(folder.path());
+    let digest = push(&layout, &artifact(), None).await.unwrap();
+    let bytes = layout.manifest(&Name::Digest(digest)).await.unwrap();
+    let manifest = Manifest::parse(&bytes, "manifest").unwrap();
+    let large = || "x".repeat(500_000);
+    for number in 0..10 {
+        let annotations = [(number.to_string(), large()), (media::REF_NAME.to_owned(), "1".to_owned())];
+        let (artifact_type, annotations) = (Some(large()), annotations.into());
+        let other = Manifest { artifact_type, annotations, ..manifest.clone() };
+        let bytes = other.to_bytes();
+        layout.put_manifest(&Name::Digest(Digest::of(&bytes)), &other, &bytes).await.unwrap();
+    }
+    assert_eq!(layout.entries().unwrap().len(), 13);
+    assert!(layout.manifest(&Name::Tag("1".to_owned())).await.is_err(), "a manifest gives itself no tag");
+}
+
+#[tokio::test]
+async fn given_a_full_or_broken_index_it_is_told_as_full_and_begun_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let layout = Layout::new(folder.path());
+    let foreign = json!({"schemaVersion": 2, "manifests": [{"x": "x".repeat((4 << 20) - 100)}]}).to_string();
+    for index in [foreign, " ".repeat((4 << 20) + 1), "{".to_owned()] {
+        std::fs::write(folder.path().join("index.json"), index).unwrap();
+        let full = push(&layout, &artifact(), None).await.unwrap_err();
+        assert!(matches!(full, RegistryError::Full(_)), "{full}");
+        layout.retain(|_| true).unwrap();
+        let digest = push(&layout, &artifact(), None).await.unwrap();
+        assert_eq!(pull(&layout, &Name::Digest(digest)).await.unwrap().1.cases.len(), 2);
+    }
 }
 
 #[tokio::test]

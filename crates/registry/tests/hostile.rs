@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bindery_kit::{Authority, OciRegistry, RegistrySettings, Reply};
 use bindery_registry::{
-    Access, Name, Reference, Registry, RegistryError, Remote, Repository, Timeouts, media, pull, push,
+    Access, Digest, Name, Reference, Registry, RegistryError, Remote, Repository, Timeouts, media, pull, push,
 };
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response};
@@ -106,12 +106,16 @@ async fn what_is_no_module_is_refused_with_what_it_is() {
     let registry = registry(|_, _, _| None).await;
     let remote = repository(&registry, Access::Pull);
     let bytes = registry.manifest("team/policy", "1.0.0").unwrap();
-    let changes: [Change; 5] = [
+    let changes: [Change; 6] = [
         (|manifest| manifest["config"]["mediaType"] = media::IMAGE_CONFIG.into(), "its configuration is"),
         (|manifest| manifest["layers"][0]["mediaType"] = "text/plain".into(), "its layer is \"text/plain\""),
         (|manifest| manifest["layers"] = json!([]), "it has 0 layers"),
         (|manifest| manifest["layers"][0]["size"] = json!(1u64 << 40), "larger than 67108864 bytes"),
         (|manifest| manifest["mediaType"] = media::INDEX.into(), "list of manifests"),
+        (
+            |manifest| manifest["annotations"][media::CASES_ANNOTATION] = "sha256:0".into(),
+            "no list of digests",
+        ),
     ];
     for (change, why) in changes {
         let mut manifest: Value = serde_json::from_slice(&bytes).unwrap();
@@ -215,12 +219,26 @@ async fn pages_of_referrers_end() {
     })
     .await;
     let before = registry.requests().len();
-    let (_, artifact) =
-        pull(&repository(&registry, Access::Pull), &Name::Tag("1.0.0".to_owned())).await.unwrap();
-    assert!(artifact.cases.is_empty());
+    let told = error(&repository(&registry, Access::Pull)).await;
+    assert!(matches!(told, RegistryError::NotFound(_)), "{told:?}");
     let pages =
         registry.requests().iter().skip(before).filter(|(_, path, _)| path.contains("/referrers/")).count();
     assert_eq!(pages, 4);
+}
+
+#[tokio::test]
+async fn given_named_cases_that_no_referrer_has_nothing_is_pulled() {
+    let registry = registry(|_, path, _| {
+        let nothing = "{\"schemaVersion\":2,\"manifests\":[]}";
+        path.contains("/referrers/").then(|| answer(200, &[], nothing))?
+    })
+    .await;
+    let remote = repository(&registry, Access::Pull);
+    let (told, missing) = (error(&remote).await, Digest::of(b"case: a").to_string());
+    assert!(matches!(&told, RegistryError::NotFound(why) if why.contains(&missing)), "{told:?}");
+    registry.recover();
+    let (_, pulled) = pull(&remote, &Name::Tag("1.0.0".to_owned())).await.unwrap();
+    assert_eq!(pulled.cases.len(), 2);
 }
 
 /// A registry on loopback has no TLS, so the server is the one to which it redirects.

@@ -21,6 +21,8 @@ use crate::shadow::{Shadow, ShadowPart, Shadowing};
 /// How many decisions have matchers asked at the same time. The others wait, so that claims without policies
 /// keep a processor.
 const JUDGING_MAX: usize = 2;
+/// Bytes of the answers that are kept for all shadows together, in equal parts.
+const SHADOWS_BYTES: usize = 32 << 20;
 
 /// The policies in use. The runs of an engine for one decision have the same ones, and so have the checks of
 /// the guard. Cheap to clone, and every clone sees a swap.
@@ -59,15 +61,14 @@ impl ActivePolicies {
 
 impl Policies {
     fn new(chain: Arc<Chain>, kept: Arc<Kept>, permits: Arc<Semaphore>, shadows: &[Shadow]) -> Self {
+        let of_policies =
+            shadows.iter().filter(|shadow| !matches!(shadow.part, ShadowPart::Engine(_))).count();
+        let own = || Arc::new(Kept::new(SHADOWS_BYTES / of_policies.max(1)));
         let shadowing = |shadow: &Shadow| {
             let replaces = &shadow.replaces;
             let (chain, kept) = match &shadow.part {
-                ShadowPart::Match(policy) => {
-                    (Arc::new(chain.with_shadow_policy(policy, replaces)), Arc::default())
-                }
-                ShadowPart::Reclaim(rule) => {
-                    (Arc::new(chain.with_shadow_rule(rule, replaces)), Arc::default())
-                }
+                ShadowPart::Match(policy) => (Arc::new(chain.with_shadow_policy(policy, replaces)), own()),
+                ShadowPart::Reclaim(rule) => (Arc::new(chain.with_shadow_rule(rule, replaces)), own()),
                 ShadowPart::Engine(_) => (Arc::clone(&chain), Arc::clone(&kept)),
             };
             let policies = Self { chain, kept, permits: Arc::clone(&permits), shadows: Vec::new() };
@@ -310,4 +311,28 @@ fn around<T>(objects: &impl Objects, claim: &Claim, read: impl FnOnce(&Surroundi
         class: objects.class(claim.class_or_empty()),
         siblings: &|spread| objects.siblings(claim, spread),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use bindery_kit::{AtMostTwice, policy};
+    use bindery_policy::ShadowMetrics;
+
+    use super::*;
+
+    #[test]
+    fn given_one_or_many_shadows_they_share_one_bound_of_kept_answers() {
+        let shadow = |number: usize| Shadow {
+            name: format!("s{number}").into(),
+            replaces: "".into(),
+            part: ShadowPart::Match(policy("twice", AtMostTwice::judging())),
+            metrics: ShadowMetrics::default(),
+        };
+        for count in [1, 20] {
+            let shadows: Vec<Shadow> = (0..count).map(shadow).collect();
+            let policies = ActivePolicies::new(Arc::new(Chain::new(Vec::new())), &shadows).get();
+            let bytes: usize = policies.shadows.iter().map(|it| it.policies.kept.bytes_max()).sum();
+            assert!((SHADOWS_BYTES / 2..=SHADOWS_BYTES).contains(&bytes), "{count}: {bytes}");
+        }
+    }
 }
