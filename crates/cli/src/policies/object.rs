@@ -30,6 +30,9 @@ use super::registry::named_digest;
 use crate::compile::ComponentKind;
 use crate::policy::module::CONFIG_MAP;
 
+/// Causes that another try may not find again, although the object has not changed.
+const MAY_BE_THERE: [Cause; 2] = [Cause::ModuleUnavailable, Cause::SignatureInvalid];
+
 /// What an object puts into effect.
 #[derive(Clone)]
 pub(crate) enum Effect {
@@ -49,6 +52,8 @@ pub(crate) struct LoadedObject {
     pub(crate) wanted: Option<Digest>,
     /// The generation in effect, unless it is off or none was ever ready.
     pub(crate) last_good: Option<LastGood>,
+    /// The generation that is to be in effect, and whose module is not there yet.
+    awaited: Option<LastGood>,
     /// Generations that were in effect before, the newest first.
     pub(crate) history: Vec<LastGood>,
     /// What the newest of them has put into effect, if this process had it.
@@ -75,6 +80,7 @@ impl LoadedObject {
             effect: Effect::None,
             wanted: None,
             last_good: None,
+            awaited: None,
             history: Vec::new(),
             before: None,
             rolled_back: None,
@@ -134,7 +140,8 @@ impl LoadedObject {
                 loading.retire(Some(LastGood { generation, digest: digest.into(), spec }));
                 loading.before = earlier.and_then(|earlier| match earlier.last_good == loading.last_good {
                     true => earlier.before,
-                    false => Some(earlier.effect),
+                    // Without a good generation it holds what it matches.
+                    false => earlier.last_good.map(|_| earlier.effect),
                 });
                 if loading.has_failed(known) {
                     loading.roll_back(hosts, objects).await;
@@ -182,37 +189,6 @@ impl LoadedObject {
         self.wants_shadow() || !shadow::is_shadow(earlier)
     }
 
-    /// Loads the last good generation, or what holds all that it matches.
-    async fn restore(
-        &mut self,
-        last_good: LastGood,
-        fault: &str,
-        hosts: &Hosts,
-        objects: &PolicyObjects,
-    ) -> Effect {
-        let mut object = self.object.clone();
-        object["spec"] = Value::Object(last_good.spec.clone());
-        let has_config_map = has_config_map(&object["spec"]);
-        let kept = match last_good.digest.parse() {
-            Ok(digest) if has_config_map => hosts.registry.kept_module(digest).await,
-            _ => None,
-        };
-        let loaded = match kept {
-            Some(module) => Self::loaded(&object, module, Vec::new(), hosts).await,
-            None => self.attempt(&object, hosts, objects).await,
-        };
-        match loaded {
-            // A file comes with Bindery: a new build of it is still the same policy.
-            Ok((mut effect, digest)) if *last_good.digest == *digest || !has_config_map => {
-                effect.tell_faults(&self.last_fault);
-                self.last_good = Some(LastGood { digest: digest.into(), ..last_good });
-                effect
-            }
-            _ if self.wants_shadow() => Effect::None,
-            _ => held(&object, fault),
-        }
-    }
-
     /// Whether the object, and the ConfigMap of its module, are as they were loaded.
     pub(crate) fn is_current(&self, object: &Value, objects: &PolicyObjects) -> bool {
         let is_same = |field: &str| self.object["metadata"][field] == object["metadata"][field];
@@ -236,10 +212,9 @@ impl LoadedObject {
     /// Whether its module could not be read or compiled, so that another try may succeed although nothing has
     /// changed.
     pub(crate) fn may_be_retried(&self) -> bool {
-        let may_be_there = [Cause::ModuleUnavailable, Cause::SignatureInvalid];
         self.fault.as_ref().is_some_and(|fault| {
             fault.cause == Cause::Loading
-                || may_be_there.contains(&fault.cause) && self.config_maps.is_empty()
+                || MAY_BE_THERE.contains(&fault.cause) && self.config_maps.is_empty()
         })
     }
 
@@ -288,7 +263,7 @@ impl LoadedObject {
     /// The modules of registries that it names now and in its earlier generations, by the digest that it
     /// names; those of ConfigMaps that were good, by the digest of their bytes.
     pub(crate) fn kept_modules(&self) -> impl Iterator<Item = Digest> {
-        let earlier = self.last_good.iter().chain(&self.history);
+        let earlier = self.good().into_iter().chain(&self.history);
         let earlier = earlier.filter_map(|good| match good.spec.get("module")?.as_str()? {
             module if module.starts_with(CONFIG_MAP) => good.digest.parse().ok(),
             module => named_digest(module),

@@ -11,7 +11,8 @@ use crate::policies::object::{LoadedObject, ObjectName, is_in_shadow, limit, obj
 
 impl ConfiguredObjects {
     /// Begins to load the objects that have changed, and forgets those that are gone; `is_retry`: also those
-    /// whose module could not be read. Returns what else is to be in effect.
+    /// whose module, or that of their last good generation, could not be read. Returns what else is to be in
+    /// effect.
     pub(super) fn refresh(&mut self, is_retry: bool) -> Changed {
         let mut changed = Changed::default();
         let held = limit::holders(&self.loaded);
@@ -42,7 +43,7 @@ impl ConfiguredObjects {
         changed
     }
 
-    /// Begins to load an object if it has changed, or is to be taken back.
+    /// Begins to load an object if it has changed, or an earlier generation of it is to come back.
     fn begin(&mut self, name: ObjectName, object: Value, status: Value, is_retry: bool) {
         if let Some(loaded) = self.loaded.get_mut(&name) {
             loaded.settle();
@@ -58,14 +59,21 @@ impl ConfiguredObjects {
         let known: ObjectStatus = serde_json::from_value(status).unwrap_or_default();
         let (hosts, objects) = (self.hosts.clone(), Arc::clone(&self.objects));
         match earlier.filter(|loaded| is_current(loaded)) {
-            Some(loaded) if !loaded.has_failed(&known) => {}
-            Some(loaded) => {
+            Some(loaded) if loaded.has_failed(&known) => {
                 let mut loaded = loaded.clone();
                 self.loads.begin(name, object, async move {
                     loaded.roll_back(&hosts, &objects).await;
                     loaded
                 });
             }
+            Some(loaded) if is_retry && loaded.awaits_good() => {
+                let mut loaded = loaded.clone();
+                self.loads.begin(name, object, async move {
+                    loaded.restore_awaited(&hosts, &objects).await;
+                    loaded
+                });
+            }
+            Some(_) => {}
             None => {
                 let (earlier, of) = (earlier.cloned(), object.clone());
                 self.loads.begin(name, object, async move {

@@ -47,7 +47,7 @@ impl ConfiguredObjects {
             digest,
             conditions,
             // One that could not be loaded after a restart is kept for people.
-            last_good: loaded.last_good.clone().or_else(|| {
+            last_good: loaded.good().cloned().or_else(|| {
                 let known = known.last_good.clone();
                 known.filter(|_| loaded.fault.is_some())
             }),
