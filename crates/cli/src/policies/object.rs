@@ -8,6 +8,7 @@ mod module;
 mod rollback;
 mod shadow;
 mod trial;
+mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,8 +26,8 @@ use tokio::task::spawn_blocking;
 pub(crate) use self::fault::{Cause, Fault};
 pub(crate) use self::hosts::Hosts;
 pub(crate) use self::shadow::{is_in_shadow, shadows};
+pub(crate) use self::wanted::wanted;
 use super::Document;
-use super::registry::named_digest;
 use crate::compile::ComponentKind;
 use crate::policy::module::CONFIG_MAP;
 
@@ -258,17 +259,6 @@ impl LoadedObject {
         let (object, hosts) = (object.clone(), hosts.clone());
         let loaded = spawn_blocking(move || load::load(&object, &module, &cases, &hosts)).await;
         loaded.unwrap_or_else(|panic| Err(Fault { cause: Cause::ModuleInvalid, why: panic.to_string() }))
-    }
-
-    /// The modules of registries that it names now and in its earlier generations, by the digest that it
-    /// names; those of ConfigMaps that were good, by the digest of their bytes.
-    pub(crate) fn kept_modules(&self) -> impl Iterator<Item = Digest> {
-        let earlier = self.good().into_iter().chain(&self.history);
-        let earlier = earlier.filter_map(|good| match good.spec.get("module")?.as_str()? {
-            module if module.starts_with(CONFIG_MAP) => good.digest.parse().ok(),
-            module => named_digest(module),
-        });
-        self.object["spec"]["module"].as_str().and_then(named_digest).into_iter().chain(earlier)
     }
 }
 

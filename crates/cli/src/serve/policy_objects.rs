@@ -41,7 +41,7 @@ use crate::policies::object::{
     Effect, Hosts, LoadedObject, LoadedObjects, ObjectName, chain, object_name, shadows,
 };
 use crate::policies::registry::pull_secrets::PullSecretsArgument;
-use crate::policies::registry::{ObjectRegistryArguments, RegistryModules, Wanted};
+use crate::policies::registry::{ObjectRegistryArguments, RegistryModules};
 
 /// How often changes of counters are written to status.
 const STATUS_EVERY: Duration = Duration::from_secs(10);
@@ -257,11 +257,7 @@ impl ConfiguredObjects {
         let changed = self.replace(name, loaded);
         let config_maps = self.loaded.values().flat_map(LoadedObject::config_maps).collect();
         self.objects.follow(&config_maps);
-        let wanted = self.loaded.values().flat_map(|loaded| {
-            let of = if loaded.is_shadow() { Wanted::ForShadow } else { Wanted::ForEffect };
-            loaded.kept_modules().map(move |module| (module, of))
-        });
-        self.hosts.registry().want(wanted);
+        self.want(&self.objects.all());
         changed
     }
 

@@ -7,7 +7,7 @@ use bindery_policy::ObjectStatus;
 use serde_json::Value;
 
 use super::{Changed, ConfiguredObjects};
-use crate::policies::object::{LoadedObject, ObjectName, is_in_shadow, limit, object_name};
+use crate::policies::object::{LoadedObject, ObjectName, is_in_shadow, limit, object_name, wanted};
 
 impl ConfiguredObjects {
     /// Begins to load the objects that have changed, and forgets those that are gone; `is_retry`: also those
@@ -17,6 +17,8 @@ impl ConfiguredObjects {
         let mut changed = Changed::default();
         let held = limit::holders(&self.loaded);
         let mut all = self.objects.all();
+        // Before loads begin, which make room for what they fetch.
+        self.want(&all);
         // Those in effect get room in the cache before shadows.
         all.sort_by_key(|(object, _)| is_in_shadow(object));
         let surplus = limit::surplus(all.iter().map(|(object, _)| object));
@@ -41,6 +43,11 @@ impl ConfiguredObjects {
         });
         changed.active |= held != limit::holders(&self.loaded);
         changed
+    }
+
+    /// Tells the registry which modules these objects, and those that are loaded, name.
+    pub(super) fn want(&self, all: &[(Value, Value)]) {
+        self.hosts.registry().want(wanted(all, &self.loaded));
     }
 
     /// Begins to load an object if it has changed, or an earlier generation of it is to come back.
