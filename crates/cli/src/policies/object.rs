@@ -64,7 +64,8 @@ pub(crate) struct LoadedObject {
     pub(crate) fault: Option<Fault>,
     /// The last fault of its modules.
     pub(crate) last_fault: LatestFault,
-    /// The fingerprints of the keys that have signed the module of the newest generation.
+    /// The fingerprints of the keys that have signed the module of the newest generation; none where that
+    /// could not be read, or no keys are trusted.
     pub(crate) signed_by: Option<BTreeSet<Digest>>,
     /// What it has shown as a shadow.
     pub(crate) shadow: ShadowMetrics,
@@ -103,7 +104,7 @@ impl LoadedObject {
         let new = Self { fault: fault.clone(), ..Self::new(object) };
         match earlier {
             Some(earlier) if earlier.last_good.as_ref().is_some_and(|good| new.accepts(good)) => {
-                Self { object: new.object, fault, wanted: None, ..earlier }
+                Self { object: new.object, fault, wanted: None, signed_by: None, ..earlier }
             }
             _ if new.wants_shadow() => new,
             _ => Self { effect: held(&new.object, why), ..new },
@@ -172,7 +173,6 @@ impl LoadedObject {
             }
             (_, Some(last_good)) => {
                 loading.effect = loading.restore(last_good, &fault.why, hosts, objects).await;
-                loading.signed_by = None;
             }
             (_, None) if loading.wants_shadow() => {}
             (_, None) => loading.effect = held(&object, &fault.why),

@@ -143,7 +143,12 @@ impl LoadedObject {
         };
         let loaded = match kept {
             Some(module) => Self::loaded(&object, module, Vec::new(), hosts).await,
-            None => self.attempt(&object, hosts, objects).await,
+            None => {
+                let signed_by = self.signed_by.take();
+                let loaded = self.attempt(&object, hosts, objects).await;
+                self.signed_by = signed_by;
+                loaded
+            }
         };
         match loaded {
             // A file comes with Bindery: a new build of it is still the same policy.
