@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use bindery_core::{Counted, Decision, Engine, Exchange, Question, Request, Subject, Text};
 use bindery_policy::{
-    Difference, ENGINE, MATCH_POLICY, Policy, RECLAIM_POLICY, ReclaimRule, Rejections, Rounds, ShadowMetrics,
+    Difference, ENGINE, MATCH_POLICY, Policy, RECLAIM_POLICY, ReclaimRule, Rejections, ShadowMetrics,
 };
 use bindery_store::Revision;
 use parking_lot::Mutex;
@@ -27,6 +27,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 pub(crate) use self::decide::ShadowDecider;
 pub(crate) use self::labels::Offered;
+use self::released::Counting;
 use crate::DifferenceRecord;
 use crate::decider::{EngineRun, Policies};
 
@@ -98,8 +99,8 @@ impl Shadow {
 pub(crate) struct Shadowing {
     pub(crate) shadow: Shadow,
     pub(crate) policies: Policies,
-    /// What its reclaimer has answered about released volumes.
-    pub(crate) rounds: Mutex<Rounds>,
+    /// The count of released volumes by its reclaimer.
+    pub(crate) counting: Mutex<Counting>,
 }
 
 /// What shadows are to make again.

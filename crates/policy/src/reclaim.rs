@@ -244,16 +244,16 @@ impl ReclaimRule {
             Err(why) => why.clone(),
             Ok(reclaimer) => {
                 let metadata = reclaimer.metadata();
-                let shown = shown(metadata, volume, last);
-                match rounds.reclaimed(place, &shown) {
-                    None => return Err(rounds.stop_reclaim(ReclaimWork { place, shown })),
+                let work = ReclaimWork { place, shown: shown(metadata, volume, last) };
+                match rounds.reclaimed(&work) {
+                    None => return Err(rounds.stop_reclaim(work)),
                     Some((Err(fault), _)) => fault.to_string(),
                     Some((Ok(judged), fuel)) => {
                         let (judged, fuel) = (*judged, *fuel);
-                        let (volume, shown_to) = (volume.name.clone(), shown.clone());
-                        let told = ReclaimerTold { place, volume, shown: shown_to, judged, fuel };
+                        let (volume, shown) = (volume.name.clone(), work.shown.clone());
+                        let told = ReclaimerTold { place, volume, shown, judged, fuel };
                         rounds.basis.reclaimed.push(told);
-                        return Ok(Some((judged, shown, metadata)));
+                        return Ok(Some((judged, work.shown, metadata)));
                     }
                 }
             }

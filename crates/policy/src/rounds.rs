@@ -1,6 +1,7 @@
 //! What a decision has matchers asked, between its tries.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -39,7 +40,7 @@ pub struct Rounds {
     /// What a reclaimer is to be asked.
     reclaim_work: Option<ReclaimWork>,
     /// What reclaimers have answered, with their places and what they were shown.
-    reclaimed: Vec<(ReclaimWork, Fueled<Judged>)>,
+    reclaimed: HashMap<ReclaimWork, Fueled<Judged>>,
     /// The calls that have judged rows, where fuel is counted.
     pub(crate) judged: JudgedCalls,
     /// What the last answer about a volume rests on that reclaimers have said.
@@ -75,6 +76,13 @@ struct Batch {
 pub(crate) struct ReclaimWork {
     pub(crate) place: usize,
     pub(crate) shown: Released,
+}
+
+impl Hash for ReclaimWork {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Released { capacity, columns, claim } = &self.shown;
+        (self.place, capacity.whole, capacity.nanos, columns, claim).hash(state);
+    }
 }
 
 impl Work {
@@ -147,9 +155,8 @@ impl Rounds {
     }
 
     /// What a reclaimer has answered in this decision.
-    pub(crate) fn reclaimed(&self, place: usize, shown: &Released) -> Option<&Fueled<Judged>> {
-        let mut answers = self.reclaimed.iter();
-        answers.find(|(asked, _)| asked.place == place && asked.shown == *shown).map(|(_, answer)| answer)
+    pub(crate) fn reclaimed(&self, work: &ReclaimWork) -> Option<&Fueled<Judged>> {
+        self.reclaimed.get(work)
     }
 
     /// Has every policy narrow the volumes of a claim before any is judged.
@@ -169,7 +176,7 @@ impl Rounds {
             let rule = &chain.reclaimers()[work.place];
             let answered = rule.ask(&work.shown);
             rule.metrics.on_probation(self.synced_namespace.as_ref(), &answered.0);
-            self.reclaimed.push((work, answered));
+            self.reclaimed.insert(work, answered);
         }
         let works = std::mem::take(&mut self.work);
         self.batches += usize::from(works.iter().any(|work| work.rows() > 0));

@@ -8,6 +8,7 @@ mod module;
 mod rollback;
 mod shadow;
 mod trial;
+mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,10 +26,13 @@ use tokio::task::spawn_blocking;
 pub(crate) use self::fault::{Cause, Fault};
 pub(crate) use self::hosts::Hosts;
 pub(crate) use self::shadow::{is_in_shadow, mode, shadows};
+pub(crate) use self::wanted::wanted;
 use super::Document;
-use super::registry::named_digest;
 use crate::compile::ComponentKind;
 use crate::policy::module::CONFIG_MAP;
+
+/// Causes that another try may not find again, although the object has not changed.
+const MAY_BE_THERE: [Cause; 2] = [Cause::ModuleUnavailable, Cause::SignatureInvalid];
 
 /// What an object puts into effect.
 #[derive(Clone, Default)]
@@ -50,6 +54,8 @@ pub(crate) struct LoadedObject {
     pub(crate) wanted: Option<Digest>,
     /// The generation in effect, unless it is off or none was ever ready.
     pub(crate) last_good: Option<LastGood>,
+    /// The generation that is to be in effect, and whose module is not there yet.
+    awaited: Option<LastGood>,
     /// Generations that were in effect before, the newest first.
     pub(crate) history: Vec<LastGood>,
     /// What the newest of them has put into effect, if this process had it.
@@ -59,7 +65,8 @@ pub(crate) struct LoadedObject {
     pub(crate) fault: Option<Fault>,
     /// The last fault of its modules.
     pub(crate) last_fault: LatestFault,
-    /// The fingerprints of the keys that have signed the module of the newest generation.
+    /// The fingerprints of the keys that have signed the module of the newest generation; none where that
+    /// could not be read, or no keys are trusted.
     pub(crate) signed_by: Option<BTreeSet<Digest>>,
     /// What it has shown as a shadow.
     pub(crate) shadow: ShadowMetrics,
@@ -84,7 +91,7 @@ impl LoadedObject {
         let new = Self { fault: fault.clone(), ..Self::new(object) };
         match earlier {
             Some(earlier) if earlier.last_good.as_ref().is_some_and(|good| new.accepts(good)) => {
-                Self { object: new.object, fault, wanted: None, ..earlier }
+                Self { object: new.object, fault, wanted: None, signed_by: None, ..earlier }
             }
             _ if new.wants_shadow() => new,
             _ => Self { effect: held(&new.object, why), ..new },
@@ -122,7 +129,8 @@ impl LoadedObject {
                 loading.retire(Some(LastGood { generation, digest: digest.into(), spec }));
                 loading.before = earlier.and_then(|earlier| match earlier.last_good == loading.last_good {
                     true => earlier.before,
-                    false => Some(earlier.effect),
+                    // Without a good generation it holds what it matches.
+                    false => earlier.last_good.map(|_| earlier.effect),
                 });
                 if loading.has_failed(known) {
                     loading.roll_back(hosts, objects).await;
@@ -152,7 +160,6 @@ impl LoadedObject {
             }
             (_, Some(last_good)) => {
                 loading.effect = loading.restore(last_good, &fault.why, hosts, objects).await;
-                loading.signed_by = None;
             }
             (_, None) if loading.wants_shadow() => {}
             (_, None) => loading.effect = held(&object, &fault.why),
@@ -168,37 +175,6 @@ impl LoadedObject {
     /// replaces no generation that is to be enforced.
     fn accepts(&self, earlier: &LastGood) -> bool {
         self.wants_shadow() || !shadow::is_shadow(earlier)
-    }
-
-    /// Loads the last good generation, or what holds all that it matches.
-    async fn restore(
-        &mut self,
-        last_good: LastGood,
-        fault: &str,
-        hosts: &Hosts,
-        objects: &PolicyObjects,
-    ) -> Effect {
-        let mut object = self.object.clone();
-        object["spec"] = Value::Object(last_good.spec.clone());
-        let has_config_map = has_config_map(&object["spec"]);
-        let kept = match last_good.digest.parse() {
-            Ok(digest) if has_config_map => hosts.registry.kept_module(digest).await,
-            _ => None,
-        };
-        let loaded = match kept {
-            Some(module) => Self::loaded(&object, module, Vec::new(), hosts).await,
-            None => self.attempt(&object, hosts, objects).await,
-        };
-        match loaded {
-            // A file comes with Bindery: a new build of it is still the same policy.
-            Ok((mut effect, digest)) if *last_good.digest == *digest || !has_config_map => {
-                effect.tell_faults(&self.last_fault);
-                self.last_good = Some(LastGood { digest: digest.into(), ..last_good });
-                effect
-            }
-            _ if self.wants_shadow() => Effect::None,
-            _ => held(&object, fault),
-        }
     }
 
     /// Whether the object, and the ConfigMap of its module, are as they were loaded.
@@ -224,10 +200,9 @@ impl LoadedObject {
     /// Whether its module could not be read or compiled, so that another try may succeed although nothing has
     /// changed.
     pub(crate) fn may_be_retried(&self) -> bool {
-        let may_be_there = [Cause::ModuleUnavailable, Cause::SignatureInvalid];
         self.fault.as_ref().is_some_and(|fault| {
             fault.cause == Cause::Loading
-                || may_be_there.contains(&fault.cause) && self.config_maps.is_empty()
+                || MAY_BE_THERE.contains(&fault.cause) && self.config_maps.is_empty()
         })
     }
 
@@ -271,17 +246,6 @@ impl LoadedObject {
         let (object, hosts) = (object.clone(), hosts.clone());
         let loaded = spawn_blocking(move || load::load(&object, &module, &cases, &hosts)).await;
         loaded.unwrap_or_else(|panic| Err(Fault { cause: Cause::ModuleInvalid, why: panic.to_string() }))
-    }
-
-    /// The modules of registries that it names now and in its earlier generations, by the digest that it
-    /// names; those of ConfigMaps that were good, by the digest of their bytes.
-    pub(crate) fn kept_modules(&self) -> impl Iterator<Item = Digest> {
-        let earlier = self.last_good.iter().chain(&self.history);
-        let earlier = earlier.filter_map(|good| match good.spec.get("module")?.as_str()? {
-            module if module.starts_with(CONFIG_MAP) => good.digest.parse().ok(),
-            module => named_digest(module),
-        });
-        self.object["spec"]["module"].as_str().and_then(named_digest).into_iter().chain(earlier)
     }
 }
 

@@ -198,7 +198,7 @@ impl RegistryModules {
 
     /// The modules that objects name: in registries by the digest of the manifest, in ConfigMaps by that of
     /// the module. Others are removed first where there is too little room.
-    pub(crate) fn want(&self, modules: impl Iterator<Item = (Digest, Wanted)>) {
+    pub(crate) fn want(&self, modules: Vec<(Digest, Wanted)>) {
         let mut wanted = self.0.wanted.lock();
         wanted.clear();
         for (module, of) in modules {

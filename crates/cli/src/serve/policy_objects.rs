@@ -8,6 +8,7 @@ mod catch_up;
 mod effective;
 mod loads;
 mod refresh;
+mod released;
 mod replicas;
 mod review;
 mod status;
@@ -21,17 +22,17 @@ use anyhow::Result;
 use bindery_controller::Binder;
 use bindery_core::{Engine, Text};
 use bindery_kube::{ApiClient, ApiPort, PolicyObjects, PolicyWatches};
-use bindery_policy::{ObjectStatus, ObservedEngine, RECLAIM_POLICY};
+use bindery_policy::{ObjectStatus, ObservedEngine};
 use bindery_store::Revision;
 use bindery_webhook::PolicyReviewer;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
-use tokio::task::spawn_blocking;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 pub(super) use self::catch_up::CatchUp;
 use self::loads::Loads;
+use self::released::Counting;
 use self::review::ObjectReviewer;
 use super::Arguments;
 use super::components::Components;
@@ -40,7 +41,7 @@ use crate::policies::object::{
     Effect, Hosts, LoadedObject, LoadedObjects, ObjectName, chain, object_name, shadows,
 };
 use crate::policies::registry::pull_secrets::PullSecretsArgument;
-use crate::policies::registry::{ObjectRegistryArguments, RegistryModules, Wanted};
+use crate::policies::registry::{ObjectRegistryArguments, RegistryModules};
 
 /// How often changes of counters are written to status.
 const STATUS_EVERY: Duration = Duration::from_secs(10);
@@ -166,7 +167,7 @@ impl ConfiguredObjects {
         let mut ticks = interval(STATUS_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut restores = binder.intake().freshness().regressions();
-        let (mut changed, mut is_tick) = (Changed::default(), false);
+        let (mut changed, mut is_tick, mut counting) = (Changed::default(), false, Counting::default());
         loop {
             tokio::select! {
                 later = self.next_change() => changed.add(later),
@@ -186,7 +187,7 @@ impl ConfiguredObjects {
             self.swap(&binder, std::mem::take(&mut changed)).await;
             self.publish();
             if is_tick && leads.load(Ordering::Relaxed) {
-                count_released(&binder).await;
+                counting.go_on(&binder).await;
             }
             self.write_status(&binder, &leads, is_tick).await;
             is_tick = false;
@@ -256,11 +257,7 @@ impl ConfiguredObjects {
         let changed = self.replace(name, loaded);
         let config_maps = self.loaded.values().flat_map(LoadedObject::config_maps).collect();
         self.objects.follow(&config_maps);
-        let wanted = self.loaded.values().flat_map(|loaded| {
-            let of = if loaded.is_shadow() { Wanted::ForShadow } else { Wanted::ForEffect };
-            loaded.kept_modules().map(move |module| (module, of))
-        });
-        self.hosts.registry().want(wanted);
+        self.want(&self.objects.all());
         changed
     }
 
@@ -367,16 +364,6 @@ impl Changed {
     fn add(&mut self, later: Self) {
         self.active |= later.active;
         self.shadows |= later.shadows;
-    }
-}
-
-/// Has reclaimers in shadow asked about released volumes, on a thread where that delays nothing else.
-async fn count_released(binder: &Arc<Binder<ApiPort>>) {
-    if binder.policies().shadows().any(|shadow| shadow.kind() == RECLAIM_POLICY) {
-        let binder = Arc::clone(binder);
-        if let Err(panic) = spawn_blocking(move || binder.count_released_for_shadows()).await {
-            tracing::error!(%panic, "released volumes cannot be counted for shadows");
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 use bindery_cluster::{Cluster, Manager, PolicyApi, Replica, condition, is_event, poll};
-use bindery_kit::{Authority, OciRegistry, RegistrySettings};
+use bindery_kit::{Authority, OciRegistry, RegistrySettings, Reply};
 use bindery_registry::{
     Access, Artifact, Credentials, Extra, Format, Reference, Registry, Remote, SigningKey, Timeouts, push,
     sign,
@@ -84,7 +84,12 @@ impl World {
 
     /// Pushes a shipped policy with files of golden cases; returns its reference.
     async fn push(&self, name: &str, cases: &[Extra]) -> (Reference, Remote) {
-        let reference: Reference = format!("oci://{}/team/{name}:1", self.registry.host()).parse().unwrap();
+        self.push_to(&self.registry, name, cases).await
+    }
+
+    /// As [`World::push`], to another registry.
+    async fn push_to(&self, registry: &OciRegistry, name: &str, cases: &[Extra]) -> (Reference, Remote) {
+        let reference: Reference = format!("oci://{}/team/{name}:1", registry.host()).parse().unwrap();
         let credentials = Credentials::File(self.path("config.json").into());
         let client = Registry::new(None, Some(credentials), Timeouts::default()).unwrap();
         let remote = client.repository(&reference, Access::Push).unwrap();
@@ -143,12 +148,29 @@ impl World {
         command.env_remove("XDG_RUNTIME_DIR").output().unwrap()
     }
 
+    /// Waits until the golden cases of the newest generation do not hold and the message ends like this.
+    async fn until_trial_failed(&self, end: &str) -> Value {
+        let mut last = Value::Null;
+        let told = poll(async || {
+            last = self.policies.until_ready("MatchPolicy", "size", "TrialFailed").await;
+            message(&last, "Ready").ends_with(end).then(|| last.clone())
+        });
+        told.await.unwrap_or_else(|| panic!("no {end:?} in {last}"))
+    }
+
     async fn until_rejected(&self, claim: &str) {
         self.cluster.create_claim(claim, "1Gi").await;
         let told = "; 1 of 1 volumes rejected: size 1";
         let is_told = |event: &Event| event.message.as_ref().is_some_and(|message| message.ends_with(told));
         self.cluster.until_event(|event| is_event(claim, "FailedBinding")(event) && is_told(event)).await;
     }
+}
+
+/// A golden case that does not hold.
+fn wrong_cases() -> [Extra; 1] {
+    let claim = "claim: {spec: {resources: {requests: {storage: 1Gi}}}}";
+    let wrong = format!("case: a claim is refused\n{claim}\nexpect: {{refused: x}}");
+    [Extra { name: "wrong.yaml".to_owned(), bytes: wrong.into_bytes() }]
 }
 
 fn message<'a>(status: &'a Value, kind: &str) -> &'a str {
@@ -183,10 +205,7 @@ async fn a_signed_module_is_fetched_and_stays_with_the_registry_away() {
     assert!(text.contains(" is not signed by the trusted key"), "{unsigned:?}");
 
     // Golden cases that came with a module and do not hold keep the last good one.
-    let claim = "claim: {spec: {resources: {requests: {storage: 1Gi}}}}";
-    let wrong = format!("case: a claim is refused\n{claim}\nexpect: {{refused: x}}");
-    let cases = [Extra { name: "wrong.yaml".to_owned(), bytes: wrong.into_bytes() }];
-    let (wrong, remote) = world.push("at-most-n-times", &cases).await;
+    let (wrong, remote) = world.push("at-most-n-times", &wrong_cases()).await;
     sign(&remote, &wrong, &world.key, Format::Bundle).await.unwrap();
     world.apply(&wrong, 100).await;
     let status = world.policies.until_ready("MatchPolicy", "size", "TrialFailed").await;
@@ -268,6 +287,39 @@ async fn a_module_is_fetched_with_what_its_object_names() {
     let (next, remote) = world.push("same-zone", &[]).await;
     sign(&remote, &next, &world.key, Format::Bundle).await.unwrap();
     world.until_not_fetched(&next, json!({"secret": "team"}), "refuses the credentials").await;
+    replica.terminate().await;
+}
+
+/// The newest generation has its verdict before the module of the last good one is there.
+#[tokio::test]
+async fn a_last_good_module_that_comes_late_decides_after_a_restart() {
+    let world = World::new().await;
+    let ours = world.path("ours.pub");
+    let mut replica = world.start("first", &ours);
+    replica.until_leading().await;
+    let elsewhere = OciRegistry::start(RegistrySettings::default());
+    let (good, remote) = world.push_to(&elsewhere, "at-most-n-times", &[]).await;
+    sign(&remote, &good, &world.key, Format::Bundle).await.unwrap();
+    world.apply(&good, 2).await;
+    world.policies.until_ready("MatchPolicy", "size", "Loaded").await;
+    let (newest, remote) = world.push("at-most-n-times", &wrong_cases()).await;
+    sign(&remote, &newest, &world.key, Format::Bundle).await.unwrap();
+    world.apply(&newest, 2).await;
+    world.until_trial_failed("; generation 1 stays in effect").await;
+    replica.terminate().await;
+
+    // The pods are replaced, and nothing is in their caches.
+    std::fs::remove_dir_all(world.path("cache")).unwrap();
+    elsewhere.intercept(|_, _, _| Some(Reply::Garbage));
+    let mut replica = world.start("second", &ours);
+    let status = world.until_trial_failed("; what it matches waits").await;
+    assert_eq!(status["lastGood"]["generation"], 1);
+    elsewhere.recover();
+    let status = world.until_trial_failed("; generation 1 stays in effect").await;
+    // The newest generation, whatever is in effect.
+    assert_eq!(condition(&status, "Verified")["reason"], "Signed");
+    world.cluster.create_available_volume("v", "10Gi").await;
+    world.until_rejected("c").await;
     replica.terminate().await;
 }
 

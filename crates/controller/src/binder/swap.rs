@@ -1,9 +1,10 @@
 //! Engines and policies that are replaced between two decisions.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bindery_core::Engine;
-use bindery_policy::Chain;
+use bindery_policy::{Chain, RECLAIM_POLICY};
 
 use super::{Binder, Policies};
 use crate::shadow::ShadowDecider;
@@ -50,10 +51,13 @@ impl<P: Port> Binder<P> {
 
     /// Counts the released volumes by what reclaimers in shadow say
     /// ([`bindery_policy::ShadowMetrics::released`]). It asks them on this thread: about each volume once,
-    /// and again after a change of what it shows.
-    pub fn count_released_for_shadows(&self) {
+    /// and again after a change of what it shows. `time` is divided among them; where it is too short for all
+    /// volumes, the next calls go on, and the counts are set when the last volume is counted.
+    pub fn count_released_for_shadows(&self, time: Duration) {
         let (policies, now) = (self.decider.policies.get(), self.port.now());
-        policies.shadows.iter().for_each(|shadowing| shadowing.count_released(&self.store, now));
+        let shadows = || policies.shadows.iter().filter(|it| it.shadow.kind() == RECLAIM_POLICY);
+        let each = time / u32::try_from(shadows().count()).unwrap_or(u32::MAX).max(1);
+        shadows().for_each(|shadowing| shadowing.count_released(&self.store, now, each));
     }
 
     async fn replace(&self, policies: Policies) {

@@ -72,7 +72,7 @@ impl Policies {
                 ShadowPart::Engine(_) => (Arc::clone(&chain), Arc::clone(&kept)),
             };
             let policies = Self { chain, kept, permits: Arc::clone(&permits), shadows: Vec::new() };
-            Shadowing { shadow: shadow.clone(), policies, rounds: Mutex::default() }
+            Shadowing { shadow: shadow.clone(), policies, counting: Mutex::default() }
         };
         let shadows = shadows.iter().map(shadowing).collect();
         Self { chain, kept, permits, shadows }

@@ -1,6 +1,8 @@
 //! What would have become of released volumes by now, had a reclaimer in shadow been enforced.
 
-use bindery_core::{Fate, Stop, Timestamp, VolumePhase};
+use std::time::{Duration, Instant};
+
+use bindery_core::{Fate, Stop, Text, Timestamp, VolumePhase};
 use bindery_policy::{Rounds, ShadowReleased};
 use bindery_store::Store;
 
@@ -10,21 +12,42 @@ use super::{ShadowPart, Shadowing};
 /// about volumes that look alike once. Each takes some hundred bytes.
 const ANSWERS_MAX: usize = 4_096;
 
+/// A count of released volumes, which may take several calls.
+#[derive(Default)]
+pub(crate) struct Counting {
+    /// What the reclaimer has answered.
+    rounds: Rounds,
+    /// The name of the last volume that is counted. Volumes are counted in the order of their names.
+    last: Option<Text>,
+    /// The counts so far.
+    fates: ShadowReleased,
+}
+
 impl Shadowing {
-    /// Counts the released volumes by what the reclaimer says. It asks the reclaimer on this thread.
-    pub(crate) fn count_released(&self, store: &Store, now: Timestamp) {
+    /// Goes on to count the released volumes by what the reclaimer says. It asks the reclaimer on this thread
+    /// until `time` is over, at least about one volume. When all volumes are counted, the counts are set, and
+    /// the next call begins anew.
+    pub(crate) fn count_released(&self, store: &Store, now: Timestamp, time: Duration) {
         let ShadowPart::Reclaim(rule) = &self.shadow.part else { return };
-        let (mut rounds, mut fates) = (self.rounds.lock(), ShadowReleased::default());
-        for volume in store.volumes() {
+        let (mut counting, begun) = (self.counting.lock(), Instant::now());
+        let Counting { rounds, last, fates } = &mut *counting;
+        let mut volumes = store.volumes();
+        volumes.retain(|volume| {
             let is_released = matches!(volume.phase, VolumePhase::Released | VolumePhase::Failed);
-            if !is_released || volume.claim_ref.is_none() {
-                continue;
+            let is_left = || last.as_ref().is_none_or(|last| volume.name > *last);
+            is_released && volume.claim_ref.is_some() && is_left()
+        });
+        volumes.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        for (counted, volume) in volumes.iter().enumerate() {
+            if counted > 0 && begun.elapsed() >= time {
+                return;
             }
+            *last = Some(volume.name.clone());
             if rounds.answers() > ANSWERS_MAX {
                 *rounds = Rounds::default();
             }
             let reclaimed = loop {
-                match self.policies.reclaimed(store, &volume, now, &mut rounds) {
+                match self.policies.reclaimed(store, volume, now, rounds) {
                     Err(Stop::Judge) => {
                         if rounds.perform(&self.policies.chain, &self.policies.kept).is_err() {
                             break None;
@@ -44,6 +67,7 @@ impl Shadowing {
                 Fate::Recycle | Fate::OfferAgain => &mut fates.offered,
             } += 1;
         }
-        self.shadow.metrics.set_released(fates);
+        *last = None;
+        self.shadow.metrics.set_released(std::mem::take(fates));
     }
 }

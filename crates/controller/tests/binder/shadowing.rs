@@ -352,8 +352,28 @@ async fn released_volumes_are_counted_by_what_would_have_become_of_them() {
     double.add_volume(&bound("used", "c"));
     let later = shadow("later", ShadowPart::Reclaim(after_a_day()));
     let binder = binder(&double, vec![], std::slice::from_ref(&later));
-    binder.count_released_for_shadows();
+    binder.count_released_for_shadows(Duration::MAX);
     let fates = ShadowReleased { later: 1, due: 1, ..ShadowReleased::default() };
     assert_eq!(later.metrics.released(), Some(fates));
     assert_eq!(double.writes(), []);
+}
+
+#[tokio::test]
+async fn a_count_that_takes_several_calls_is_set_when_it_is_whole() {
+    let double = Double::new();
+    let named = |name: &str| Volume { name: name.into(), uid: name.into(), ..kept_for(DAY) };
+    for name in ["a", "b", "c"] {
+        double.add_volume(&named(name));
+    }
+    let later = shadow("later", ShadowPart::Reclaim(after_a_day()));
+    let binder = binder(&double, vec![], std::slice::from_ref(&later));
+    let due = |due: u64| Some(ShadowReleased { due, ..ShadowReleased::default() });
+    // Each call has time for one volume.
+    let count = || {
+        binder.count_released_for_shadows(Duration::ZERO);
+        later.metrics.released()
+    };
+    assert_eq!([count(), count(), count()], [None, None, due(3)]);
+    binder.intake().deliver(Delivery::applied(named("d")));
+    assert_eq!([count(), count(), count(), count()], [due(3), due(3), due(3), due(4)]);
 }

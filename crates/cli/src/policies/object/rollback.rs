@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use bindery_kube::PolicyObjects;
 use bindery_policy::{LastGood, LatestFault, ObjectStatus, Probation, ProbationOutcome, RolledBack};
+use serde_json::Value;
 
-use super::{Cause, Effect, Fault, Hosts, LoadedObject};
+use super::{Cause, Effect, Fault, Hosts, LoadedObject, MAY_BE_THERE, has_config_map, held};
 
 /// How many earlier generations are kept.
 const GENERATIONS_MAX: usize = 4;
@@ -44,12 +45,12 @@ impl LoadedObject {
     /// Takes over which generations were good: from what is loaded, else from the status.
     pub(super) fn remember(&mut self, earlier: Option<&Self>, known: &ObjectStatus) {
         let (last_good, history) = match earlier {
-            Some(earlier) if earlier.last_good.is_some() || earlier.is_off() => {
-                (&earlier.last_good, &earlier.history)
+            Some(earlier) if earlier.good().is_some() || earlier.is_off() => {
+                (earlier.good(), &earlier.history)
             }
-            _ => (&known.last_good, &known.history),
+            _ => (known.last_good.as_ref(), &known.history),
         };
-        (self.last_good, self.history) = (last_good.clone(), history.clone());
+        (self.last_good, self.history) = (last_good.cloned(), history.clone());
         let rolled_back = earlier.and_then(|earlier| earlier.rolled_back.clone());
         self.rolled_back = rolled_back.or_else(|| known.rolled_back.clone());
     }
@@ -106,6 +107,63 @@ impl LoadedObject {
         if self.effect.probation().is_some_and(|it| it.outcome() == ProbationOutcome::Passed) {
             self.before = None;
         }
+    }
+
+    /// The generation in effect, or the one that is to be in effect once its module is there.
+    pub(crate) fn good(&self) -> Option<&LastGood> {
+        self.last_good.as_ref().or(self.awaited.as_ref())
+    }
+
+    /// Whether the module of its last good generation is not there yet, so that another try may succeed.
+    pub(crate) fn awaits_good(&self) -> bool {
+        self.awaited.is_some()
+    }
+
+    /// Tries again to load the last good generation. The newest one is left alone.
+    pub(crate) async fn restore_awaited(&mut self, hosts: &Hosts, objects: &PolicyObjects) {
+        let Some(awaited) = self.awaited.take() else { return };
+        let why = self.fault.as_ref().map(|fault| fault.why.clone()).unwrap_or_default();
+        self.effect = self.restore(awaited, &why, hosts, objects).await;
+    }
+
+    /// Loads the last good generation, or what holds all that it matches.
+    pub(super) async fn restore(
+        &mut self,
+        last_good: LastGood,
+        fault: &str,
+        hosts: &Hosts,
+        objects: &PolicyObjects,
+    ) -> Effect {
+        let mut object = self.object.clone();
+        object["spec"] = Value::Object(last_good.spec.clone());
+        let has_config_map = has_config_map(&object["spec"]);
+        let kept = match last_good.digest.parse() {
+            Ok(digest) if has_config_map => hosts.registry.kept_module(digest).await,
+            _ => None,
+        };
+        let loaded = match kept {
+            Some(module) => Self::loaded(&object, module, Vec::new(), hosts).await,
+            None => {
+                let signed_by = self.signed_by.take();
+                let loaded = self.attempt(&object, hosts, objects).await;
+                self.signed_by = signed_by;
+                loaded
+            }
+        };
+        match loaded {
+            // A file comes with Bindery: a new build of it is still the same policy.
+            Ok((mut effect, digest)) if *last_good.digest == *digest || !has_config_map => {
+                effect.tell_faults(&self.last_fault);
+                self.last_good = Some(LastGood { digest: digest.into(), ..last_good });
+                return effect;
+            }
+            // A change of a ConfigMap loads the object again.
+            Err(fault) if !has_config_map && MAY_BE_THERE.contains(&fault.cause) => {
+                self.awaited = Some(last_good);
+            }
+            _ => {}
+        }
+        if self.wants_shadow() { Effect::None } else { held(&object, fault) }
     }
 
     /// The place in the history of the generation that is to come back.

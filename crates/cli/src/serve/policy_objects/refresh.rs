@@ -7,15 +7,18 @@ use bindery_policy::ObjectStatus;
 use serde_json::Value;
 
 use super::{Changed, ConfiguredObjects};
-use crate::policies::object::{LoadedObject, ObjectName, is_in_shadow, limit, object_name};
+use crate::policies::object::{LoadedObject, ObjectName, is_in_shadow, limit, object_name, wanted};
 
 impl ConfiguredObjects {
     /// Begins to load the objects that have changed, and forgets those that are gone; `is_retry`: also those
-    /// whose module could not be read. Returns what else is to be in effect.
+    /// whose module, or that of their last good generation, could not be read. Returns what else is to be in
+    /// effect.
     pub(super) fn refresh(&mut self, is_retry: bool) -> Changed {
         let mut changed = Changed::default();
         let held = limit::holders(&self.loaded);
         let mut all = self.objects.all();
+        // Before loads begin, which make room for what they fetch.
+        self.want(&all);
         // Those in effect get room in the cache before shadows.
         all.sort_by_key(|(object, _)| is_in_shadow(object));
         let surplus = limit::surplus(all.iter().map(|(object, _)| object));
@@ -42,7 +45,12 @@ impl ConfiguredObjects {
         changed
     }
 
-    /// Begins to load an object if it has changed, or is to be taken back.
+    /// Tells the registry which modules these objects, and those that are loaded, name.
+    pub(super) fn want(&self, all: &[(Value, Value)]) {
+        self.hosts.registry().want(wanted(all, &self.loaded));
+    }
+
+    /// Begins to load an object if it has changed, or an earlier generation of it is to come back.
     fn begin(&mut self, name: ObjectName, object: Value, status: Value, is_retry: bool) {
         if let Some(loaded) = self.loaded.get_mut(&name) {
             loaded.settle();
@@ -58,14 +66,21 @@ impl ConfiguredObjects {
         let known: ObjectStatus = serde_json::from_value(status).unwrap_or_default();
         let (hosts, objects) = (self.hosts.clone(), Arc::clone(&self.objects));
         match earlier.filter(|loaded| is_current(loaded)) {
-            Some(loaded) if !loaded.has_failed(&known) => {}
-            Some(loaded) => {
+            Some(loaded) if loaded.has_failed(&known) => {
                 let mut loaded = loaded.clone();
                 self.loads.begin(name, object, async move {
                     loaded.roll_back(&hosts, &objects).await;
                     loaded
                 });
             }
+            Some(loaded) if is_retry && loaded.awaits_good() => {
+                let mut loaded = loaded.clone();
+                self.loads.begin(name, object, async move {
+                    loaded.restore_awaited(&hosts, &objects).await;
+                    loaded
+                });
+            }
+            Some(_) => {}
             None => {
                 let (earlier, of) = (earlier.cloned(), object.clone());
                 self.loads.begin(name, object, async move {

@@ -47,7 +47,7 @@ impl ConfiguredObjects {
             digest,
             conditions,
             // One that could not be loaded after a restart is kept for people.
-            last_good: loaded.last_good.clone().or_else(|| {
+            last_good: loaded.good().cloned().or_else(|| {
                 let known = known.last_good.clone();
                 known.filter(|_| loaded.fault.is_some())
             }),
@@ -221,6 +221,8 @@ fn verified(loaded: &LoadedObject) -> Option<Told> {
             let keys: Vec<_> = keys.iter().map(ToString::to_string).collect();
             ("True", "Signed", format!("it is signed by the key {}", keys.join(", ")))
         }
+        // It was not read, so its digest was not checked either.
+        (Some(fault), None) if loaded.wanted.is_none() => ("Unknown", "NotChecked", fault.why.clone()),
         (_, None) => ("Unknown", "NoKeys", "no keys are trusted: its digest alone was checked".to_owned()),
     };
     Some(Told { kind: "Verified", status, reason, message })
@@ -236,5 +238,30 @@ fn condition(told: Told, generation: i64, known: &ObjectStatus) -> Condition {
         message: message.into(),
         observed_generation: generation,
         last_transition_time: same.map_or_else(now, |known| known.last_transition_time.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bindery_registry::Digest;
+    use serde_json::json;
+
+    use super::*;
+    use crate::policies::object::Fault;
+
+    #[test]
+    fn keys_are_told_to_be_missing_only_where_the_module_was_read() {
+        let mut loaded = LoadedObject::new(json!({"spec": {"module": "oci://registry.example/m"}}));
+        let told = |loaded: &LoadedObject| {
+            let Told { status, reason, message, .. } = verified(loaded).unwrap();
+            (status, reason, message)
+        };
+        let why = "spec.pull: it is no object";
+        loaded.fault = Some(Fault { cause: Cause::Invalid, why: why.to_owned() });
+        assert_eq!(told(&loaded), ("Unknown", "NotChecked", why.to_owned()));
+        loaded.wanted = Some(Digest::of(b"module"));
+        assert_eq!(told(&loaded).1, "NoKeys");
+        loaded.signed_by = Some([Digest::of(b"key")].into());
+        assert_eq!(told(&loaded).1, "Signed");
     }
 }
