@@ -51,14 +51,22 @@ struct Labelled {
 impl<P: Port> Binder<P> {
     /// Takes the turn of a key in modes own and steer, the labels of a claim first.
     pub(super) async fn sync_with_labels(&self, lock: &mut KeyLock) -> Synced {
+        // Dropped when the turn has ended, whether or not it has asked for volumes in both roles.
+        let _asked = [Role::Sync, Role::Label]
+            .map(|role| Asked { intake: &self.intake, subscriber: (lock.key().clone(), role) });
         let (labelled, enqueue) = match lock.key().clone() {
             Key::Claim(key) => (self.label(&key).await, Vec::new()),
             // A label that was left needs a turn of its claim, which may be gone.
             Key::Volume(name) => (Ok(Labelled::default()), self.labels_of(&name)),
         };
         let mut synced = match (self.settings.mode, &labelled) {
-            // Upstream's binder binds what the scheduler takes.
-            (Mode::Steer, Err(_) | Ok(Labelled { waits: true, .. })) => Synced::ended(Ok(())),
+            (Mode::Steer, Err(_)) => Synced::ended(Ok(())),
+            // Upstream's binder binds what the scheduler takes, so nothing is chosen for the claim, although
+            // it may have been before its class was there.
+            (Mode::Steer, Ok(Labelled { waits: true, .. })) => {
+                self.intake.turns().subscriptions.unsubscribe(&(lock.key().clone(), Role::Sync));
+                Synced::ended(Ok(()))
+            }
             (Mode::Steer, Ok(_)) => self.steer(lock).await,
             (Mode::Own | Mode::Observe, _) => self.sync_inner(lock).await,
         };
@@ -92,14 +100,9 @@ impl<P: Port> Binder<P> {
             Lookup::Absent | Lookup::Failed(_) => None,
         };
         let labelled = self.store.volumes_labelled(key);
-        // Most claims of mode own.
-        if labelled.is_empty() && claim.as_ref().is_some_and(|claim| !claim.steered) {
-            return Ok(Labelled::default());
-        }
         let subscriber = (Key::Claim(key.clone()), Role::Label);
-        let asked = Asked { intake: &self.intake, subscriber };
         let Some(claim) = claim.filter(|claim| self.waits_for_scheduler(claim)) else {
-            self.intake.turns().subscriptions.unsubscribe(&asked.subscriber);
+            self.intake.turns().subscriptions.unsubscribe(&subscriber);
             let again = self.unlabel(key, None, &labelled).await?;
             return Ok(Labelled { again, ..Labelled::default() });
         };
@@ -115,7 +118,7 @@ impl<P: Port> Binder<P> {
             Fact::Class(claim.class_or_empty().into()),
         ];
         if is_chosen || !is_needed {
-            self.subscribe(&asked.subscriber, since, facts);
+            self.subscribe(&subscriber, since, facts);
             let is_told = is_chosen && self.report_unfit(&claim, &naming);
             return Ok(Labelled { waits: true, is_told, again: None });
         }
@@ -128,7 +131,7 @@ impl<P: Port> Binder<P> {
         facts.extend(offer.facts);
         let volumes = labelled.iter().chain(&offer.volumes);
         facts.extend(volumes.map(|volume| Fact::Volume(Source::Overlay, volume.name.clone())));
-        self.subscribe(&asked.subscriber, offer.since, facts);
+        self.subscribe(&subscriber, offer.since, facts);
         let unwanted = |volume: &&Arc<Volume>| !offer.volumes.iter().any(|wanted| wanted.name == volume.name);
         let unwanted: Vec<_> = labelled.iter().filter(unwanted).cloned().collect();
         self.unlabel(key, Some(&claim), &unwanted).await?;
