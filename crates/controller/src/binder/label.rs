@@ -16,7 +16,7 @@ use super::decide::Asked;
 use super::repeats::{LONG, Repeated};
 use super::{Binder, Mode, Policies, Synced};
 use crate::intake::Role;
-use crate::labels::{Candidate, labels};
+use crate::labels::{Candidates, labels};
 use crate::queue::KeyLock;
 use crate::shadow::{Active, Made, Offered};
 use crate::{Key, Port, Shadow, SyncError};
@@ -207,7 +207,7 @@ impl<P: Port> Binder<P> {
             since = since.min(seen);
             revisions.insert(seen);
             counted.extend(allowed.rests.counted.iter().cloned());
-            candidates.push(allowed.volumes.iter().map(Candidate::of).collect::<Vec<_>>());
+            candidates.push(Candidates::of(other, &allowed.volumes));
             if other.key == claim.key {
                 own = (place, allowed);
             }
