@@ -2,13 +2,16 @@
 
 mod cluster;
 mod progress;
+#[cfg(test)]
+mod tests;
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Result, anyhow};
-use bindery_controller::Key;
+use anyhow::Result;
+use bindery_controller::{Key, SyncError};
 use bindery_core::{Claim, ClaimKey, Lookup, Source, Text};
+use bindery_kube::read::ReadError;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -50,8 +53,8 @@ struct StatusArguments {
 ///
 /// First removes the label by which namespaces opt in, so that no further claim is steered. Then it reserves
 /// for each claim the volume that upstream's binder would choose; where the class waits for a pod, it labels
-/// the volumes among which the scheduler may choose. The exit status is 1 if no volume fits a claim: create
-/// it again.
+/// the volumes among which the scheduler may choose. The exit status is 1 if a claim is not released, and its
+/// line says why.
 #[derive(clap::Args)]
 #[command(group = clap::ArgGroup::new("scope").required(true))]
 struct ReleaseArguments {
@@ -152,23 +155,33 @@ impl ReleaseArguments {
                 self.namespace_label
             ))?;
         }
-        cluster.read().await?;
-        let claims: Vec<_> = waiting(&cluster, namespace).iter().map(|claim| claim.key.clone()).collect();
-        let mut left = 0;
-        for key in claims {
-            let line = match release(&cluster, &key).await? {
-                Released::Gets(volume) => format!("it gets volume {volume}"),
-                Released::Labelled(count) => format!("volumes with its label: {count}"),
-                Released::Gone => "it does not wait any more".to_owned(),
-                Released::Left(why) => {
-                    left += 1;
-                    format!("{why}; create it again")
-                }
-            };
-            output::print(&format!("persistentvolumeclaim {}/{}: {line}\n", key.namespace, key.name))?;
-        }
+        let left = release_all(&cluster, namespace).await?;
         Ok(if left == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
+}
+
+/// Releases the claims that wait, each whatever became of those before. Returns how many are left.
+async fn release_all(cluster: &Cluster, namespace: Option<&str>) -> Result<usize> {
+    cluster.read().await?;
+    let claims: Vec<_> = waiting(cluster, namespace).iter().map(|claim| claim.key.clone()).collect();
+    let mut left = 0;
+    for key in claims {
+        let line = match release(cluster, &key).await {
+            Ok(Released::Gets(volume)) => format!("it gets volume {volume}"),
+            Ok(Released::Labelled(count)) => format!("volumes with its label: {count}"),
+            Ok(Released::Gone) => "it does not wait any more".to_owned(),
+            Ok(Released::Left(why)) => {
+                left += 1;
+                format!("{why}; create it again")
+            }
+            Err(error) => {
+                left += 1;
+                format!("{error:#}; mend this, and run the command again")
+            }
+        };
+        output::print(&format!("persistentvolumeclaim {}/{}: {line}\n", key.namespace, key.name))?;
+    }
+    Ok(left)
 }
 
 /// What became of a claim.
@@ -185,7 +198,9 @@ enum Released {
 
 /// Has a claim get a volume. Objects that change meanwhile are read again.
 async fn release(cluster: &Cluster, key: &ClaimKey) -> Result<Released> {
-    for _ in 0..ATTEMPTS {
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
         let claim = match cluster.store().claim(Source::Overlay, key) {
             Lookup::Found(claim) if claim.waits_steered() => claim,
             Lookup::Found(claim) => match &claim.volume_name {
@@ -201,13 +216,20 @@ async fn release(cluster: &Cluster, key: &ClaimKey) -> Result<Released> {
         match (released, reserved(cluster, &claim)) {
             (_, Some(volume)) => return Ok(Released::Gets(volume)),
             (Ok(released), None) => return Ok(released),
-            (Err(error), None) => {
+            (Err(error), None) if attempt < ATTEMPTS && has_changed(&error) => {
                 tracing::debug!(%error, "the objects are read again");
                 cluster.read().await?;
             }
+            (Err(error), None) => return Err(error),
         }
     }
-    Err(anyhow!("{}: its objects change all the time; try again", Key::Claim(key.clone())))
+}
+
+/// Whether an object has changed, or is gone, since it was read.
+fn has_changed(error: &anyhow::Error) -> bool {
+    let is_conflict = |error: &ReadError| matches!(error, ReadError::Conflict(_) | ReadError::Absent(_));
+    error.downcast_ref::<ReadError>().is_some_and(is_conflict)
+        || error.downcast_ref::<SyncError>().is_some_and(SyncError::is_conflict)
 }
 
 /// Reserves a volume for a claim as mode steer does. A running replica leaves it alone, although its policies
