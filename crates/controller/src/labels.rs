@@ -61,6 +61,17 @@ impl Candidate {
 /// gets labels, those that serve most of the pod's claims come first. Where volumes are more than labels,
 /// each claim begins at a place of its own among those of equal rank.
 pub(crate) fn labels(claims: &[Candidates]) -> Vec<BTreeSet<Text>> {
+    let (topologies, labelled) = (topologies(claims), claims.iter().enumerate());
+    labelled.map(|(claim, candidates)| first_of_each(&topologies, claim, candidates.start)).collect()
+}
+
+/// Whether one topology has a volume for each claim that no other claim is offered.
+pub(crate) fn are_enough(claims: &[Candidates]) -> bool {
+    topologies(claims).first().is_some_and(|topology| topology.owners.len() == claims.len())
+}
+
+/// The topologies of all candidates, those that serve most of the claims first.
+fn topologies(claims: &[Candidates]) -> Vec<Topology<'_>> {
     let mut topologies: BTreeMap<Option<u64>, Topology<'_>> = BTreeMap::new();
     for (claim, candidates) in claims.iter().enumerate() {
         for candidate in &candidates.volumes {
@@ -71,8 +82,7 @@ pub(crate) fn labels(claims: &[Candidates]) -> Vec<BTreeSet<Text>> {
     let mut topologies: Vec<Topology<'_>> = topologies.into_values().collect();
     topologies.iter_mut().for_each(|topology| topology.give(claims));
     topologies.sort_by_key(|topology| Reverse(topology.owners.len()));
-    let labelled = claims.iter().enumerate();
-    labelled.map(|(claim, candidates)| first_of_each(&topologies, claim, candidates.start)).collect()
+    topologies
 }
 
 /// The volumes that can be reached from the same nodes.

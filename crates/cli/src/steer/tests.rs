@@ -51,3 +51,18 @@ async fn a_claim_whose_volume_has_changed_is_tried_again() {
     assert_eq!(release_all(&cluster, None).await.unwrap(), 0);
     assert_eq!(labels(&sim), [1]);
 }
+
+#[tokio::test]
+async fn equal_claims_that_are_released_have_a_volume_each() {
+    let (sim, cluster) = start(40);
+    assert_eq!(release_all(&cluster, None).await.unwrap(), 0);
+    assert_eq!(labels(&sim), [1; 40]);
+}
+
+#[tokio::test]
+async fn claims_that_are_released_share_volumes_if_there_are_too_few() {
+    let (sim, cluster) = start(2);
+    sim.seed([steered("next")]).unwrap();
+    assert_eq!(release_all(&cluster, None).await.unwrap(), 0);
+    assert_eq!(labels(&sim), [3, 3]);
+}

@@ -1,7 +1,7 @@
 //! Steered claims of classes that wait for a pod, in modes steer and own: labels on the volumes among which
 //! the scheduler may choose.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::decide::Asked;
 use super::repeats::{LONG, Repeated};
 use super::{Binder, Mode, Policies, Synced};
 use crate::intake::Role;
-use crate::labels::{Candidates, labels};
+use crate::labels::{Candidates, are_enough, labels};
 use crate::queue::KeyLock;
 use crate::shadow::{Active, Made, Offered};
 use crate::{Key, Port, Shadow, SyncError};
@@ -171,14 +171,35 @@ impl<P: Port> Binder<P> {
         Request { now: self.port.now(), subject: Subject::SyncClaim(Arc::clone(claim)) }
     }
 
-    /// The volumes among which the scheduler may choose for a claim whose class waits.
+    /// The volumes among which the scheduler may choose for each of these claims whose class waits. If some
+    /// nodes reach enough for all, no claim can take the last one of another, as if one pod used them all.
     ///
     /// # Errors
     ///
     /// A policy does not answer.
-    pub async fn offered(&self, claim: &Arc<Claim>) -> Result<Vec<Arc<Volume>>, SyncError> {
-        let (since, of_pods) = (self.store.revision(), self.store.claims_of_waiting_pods(&claim.key));
-        Ok(self.offer(claim, of_pods, since).await?.volumes)
+    pub async fn offered(
+        &self,
+        claims: &[Arc<Claim>],
+    ) -> Result<BTreeMap<ClaimKey, BTreeSet<Text>>, SyncError> {
+        let policies = self.decider.policies.get();
+        let waiting: Vec<_> = claims.iter().filter(|claim| self.waits_for_scheduler(claim)).collect();
+        let mut candidates = Vec::new();
+        for claim in &waiting {
+            let (allowed, _) = self.candidates(&policies, claim, &mut Vec::new()).await?;
+            candidates.push(Candidates::of(claim, &allowed.volumes));
+        }
+        if are_enough(&candidates) {
+            let keys = waiting.iter().map(|claim| claim.key.clone());
+            return Ok(keys.zip(labels(&candidates)).collect());
+        }
+        let mut offered = BTreeMap::new();
+        for claim in waiting {
+            let of_pods = self.store.claims_of_waiting_pods(&claim.key);
+            let volumes = self.offer(claim, of_pods, self.store.revision()).await?.volumes;
+            let names = volumes.iter().map(|volume| volume.name.clone()).collect();
+            offered.insert(claim.key.clone(), names);
+        }
+        Ok(offered)
     }
 
     /// The volumes that a claim is offered, beside those of the other claims of its pods.
