@@ -2,12 +2,17 @@
 
 mod cluster;
 mod progress;
+#[cfg(test)]
+mod tests;
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Result, anyhow};
-use bindery_core::{Claim, ClaimKey, Key, Lookup, Source, Text};
+use anyhow::Result;
+use bindery_controller::SyncError;
+use bindery_core::{Claim, ClaimKey, Key, Lookup, Source, Text, Volume};
+use bindery_kube::read::ReadError;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -50,7 +55,7 @@ struct StatusArguments {
 /// First removes the label by which namespaces opt in, so that no further claim is steered. Then it reserves
 /// for each claim the volume that is chosen for it, or else the one that upstream's binder would choose;
 /// where the class waits for a pod, it labels the volumes among which the scheduler may choose. The exit
-/// status is 1 if no volume fits a claim: create it again.
+/// status is 1 if a claim is not released, and its line says why.
 #[derive(clap::Args)]
 #[command(group = clap::ArgGroup::new("scope").required(true))]
 struct ReleaseArguments {
@@ -150,23 +155,37 @@ impl ReleaseArguments {
                 self.namespace_label
             ))?;
         }
-        cluster.read().await?;
-        let claims: Vec<_> = waiting(&cluster, namespace).iter().map(|claim| claim.key.clone()).collect();
-        let mut left = 0;
-        for key in claims {
-            let line = match release(&cluster, &key).await? {
-                Released::Gets(volume) => format!("it gets volume {volume}"),
-                Released::Labelled(count) => format!("volumes with its label: {count}"),
-                Released::Gone => "it does not wait any more".to_owned(),
-                Released::Left(why) => {
-                    left += 1;
-                    format!("{why}; create it again")
-                }
-            };
-            output::print(&format!("persistentvolumeclaim {}/{}: {line}\n", key.namespace, key.name))?;
-        }
+        let left = release_all(&cluster, namespace).await?;
         Ok(if left == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
+}
+
+/// Releases the claims that wait, each whatever became of those before. Returns how many are left.
+async fn release_all(cluster: &Cluster, namespace: Option<&str>) -> Result<usize> {
+    cluster.read().await?;
+    let claims = waiting(cluster, namespace);
+    // For all at once: later nothing may be there that gives a claim more labels.
+    let mut offered = cluster.binder().offered(&claims).await?;
+    let mut left = 0;
+    for key in claims.iter().map(|claim| &claim.key) {
+        let line = match release(cluster, key, &offered.remove(key).unwrap_or_default()).await {
+            Ok(Released::Gets(volume)) => format!("it gets volume {volume}"),
+            Ok(Released::Labelled(count)) => {
+                format!("volumes with its label: {count}; create it again if other claims take them first")
+            }
+            Ok(Released::Gone) => "it does not wait any more".to_owned(),
+            Ok(Released::Left(why)) => {
+                left += 1;
+                format!("{why}; create it again")
+            }
+            Err(error) => {
+                left += 1;
+                format!("{error:#}; mend this, and run the command again")
+            }
+        };
+        output::print(&format!("persistentvolumeclaim {}/{}: {line}\n", key.namespace, key.name))?;
+    }
+    Ok(left)
 }
 
 /// What became of a claim.
@@ -181,9 +200,12 @@ enum Released {
     Left(&'static str),
 }
 
-/// Has a claim get a volume. Objects that change meanwhile are read again.
-async fn release(cluster: &Cluster, key: &ClaimKey) -> Result<Released> {
-    for _ in 0..ATTEMPTS {
+/// Has a claim get a volume; where its class waits, one of those offered. Objects that change meanwhile are
+/// read again.
+async fn release(cluster: &Cluster, key: &ClaimKey, offered: &BTreeSet<Text>) -> Result<Released> {
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
         let claim = match cluster.store().claim(Source::Overlay, key) {
             Lookup::Found(claim) if claim.waits_steered() => claim,
             Lookup::Found(claim) => match &claim.volume_name {
@@ -193,34 +215,36 @@ async fn release(cluster: &Cluster, key: &ClaimKey) -> Result<Released> {
             Lookup::Absent | Lookup::Unreadable(_) | Lookup::Failed(_) => return Ok(Released::Gone),
         };
         let released = match cluster.store().waits_for_consumer(&claim) {
-            true => label(cluster, &claim).await,
+            true => label(cluster, &claim, offered).await,
             false => reserve(cluster, &claim).await,
         };
         match (released, reserved(cluster, &claim)) {
             (_, Some(volume)) => return Ok(Released::Gets(volume)),
             (Ok(released), None) => return Ok(released),
-            (Err(error), None) => {
+            (Err(error), None) if attempt < ATTEMPTS && has_changed(&error) => {
                 tracing::debug!(%error, "the objects are read again");
                 cluster.read().await?;
             }
+            (Err(error), None) => return Err(error),
         }
     }
-    Err(anyhow!("{}: its objects change all the time; try again", Key::Claim(key.clone())))
+}
+
+/// Whether an object has changed, or is gone, since it was read.
+fn has_changed(error: &anyhow::Error) -> bool {
+    let is_conflict = |error: &ReadError| matches!(error, ReadError::Conflict(_) | ReadError::Absent(_));
+    error.downcast_ref::<ReadError>().is_some_and(is_conflict)
+        || error.downcast_ref::<SyncError>().is_some_and(SyncError::is_conflict)
 }
 
 /// Reserves a volume for a claim as mode steer does. A running replica leaves it alone, although its policies
 /// may reject the volume: the volume's annotation comes first.
 async fn reserve(cluster: &Cluster, claim: &Arc<Claim>) -> Result<Released> {
-    let volume_of = |name: &Text| match cluster.store().volume(Source::Overlay, name) {
-        Lookup::Found(volume) if volume.claim_ref.is_none() => Some(volume),
-        _ => None,
-    };
-    let chosen = claim
-        .choice
-        .as_deref()
-        .filter(|choice| !choice.withdrawn)
-        .and_then(|choice| volume_of(&choice.volume).filter(|volume| volume.uid == choice.uid));
-    let would_get = || cluster.binder().would_get(claim).and_then(|name| volume_of(&name));
+    let chosen =
+        claim.choice.as_deref().filter(|choice| !choice.withdrawn).and_then(|choice| {
+            without_claim(cluster, &choice.volume).filter(|volume| volume.uid == choice.uid)
+        });
+    let would_get = || cluster.binder().would_get(claim).and_then(|name| without_claim(cluster, &name));
     if let Some(volume) = chosen.or_else(would_get) {
         cluster.mark(&volume, claim, Mark::Annotation).await?;
     }
@@ -229,13 +253,22 @@ async fn reserve(cluster: &Cluster, claim: &Arc<Claim>) -> Result<Released> {
 }
 
 /// Labels the volumes among which the scheduler may choose for a claim.
-async fn label(cluster: &Cluster, claim: &Arc<Claim>) -> Result<Released> {
-    let volumes = cluster.binder().offered(claim).await?;
-    for volume in &volumes {
-        cluster.mark(volume, claim, Mark::Label).await?;
+async fn label(cluster: &Cluster, claim: &Arc<Claim>, offered: &BTreeSet<Text>) -> Result<Released> {
+    let mut count = 0;
+    for volume in offered.iter().filter_map(|name| without_claim(cluster, name)) {
+        cluster.mark(&volume, claim, Mark::Label).await?;
+        count += 1;
     }
-    Ok(match volumes.len() {
+    Ok(match count {
         0 => Released::Left("no volume fits it"),
         count => Released::Labelled(count),
     })
+}
+
+/// The volume of a name, if it names no claim.
+fn without_claim(cluster: &Cluster, name: &Text) -> Option<Arc<Volume>> {
+    match cluster.store().volume(Source::Overlay, name) {
+        Lookup::Found(volume) if volume.claim_ref.is_none() => Some(volume),
+        _ => None,
+    }
 }

@@ -2,47 +2,87 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 
-use bindery_core::Text;
+use bindery_core::{Claim, Quantity, Text};
 use bindery_policy::Scored;
 
 /// Most volumes with the label of one claim.
 const LABELS_MAX: usize = 32;
 
-/// A volume that a claim may get.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Candidate {
-    pub(crate) volume: Text,
-    /// Volumes with equal ones can be reached from the same nodes.
-    pub(crate) topology: Option<u64>,
-    pub(crate) score: u32,
+/// The volumes that a claim may get.
+pub(crate) struct Candidates {
+    /// In upstream's order.
+    volumes: Vec<Candidate>,
+    /// Where the claim begins among volumes or topologies of equal rank. Claims of different pods do not know
+    /// of each other: if all began at the first one, each of a thousand would label the same volumes.
+    start: u32,
 }
 
-impl Candidate {
-    pub(crate) fn of((volume, score): &Scored) -> Self {
-        Self { volume: volume.name.clone(), topology: volume.topology, score: *score }
+impl Candidates {
+    pub(crate) fn of(claim: &Claim, allowed: &[Scored]) -> Self {
+        let is_choice = allowed.len() > LABELS_MAX;
+        let start = if is_choice { hash(claim.uid.0.as_bytes()) } else { 0 };
+        Self { volumes: allowed.iter().map(Candidate::of).collect(), start }
     }
 }
 
-/// The volumes of each claim of a pod that get its label, from its candidates in upstream's order.
+/// FNV-1a: a claim keeps its labels when another replica or version decides.
+fn hash(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+}
+
+/// A volume that a claim may get.
+struct Candidate {
+    volume: Text,
+    /// Volumes with equal ones can be reached from the same nodes.
+    topology: Option<u64>,
+    score: u32,
+    capacity: Option<Quantity>,
+}
+
+impl Candidate {
+    fn of((volume, score): &Scored) -> Self {
+        Self {
+            volume: volume.name.clone(),
+            topology: volume.topology,
+            score: *score,
+            capacity: volume.capacity,
+        }
+    }
+}
+
+/// The volumes of each claim of a pod that get its label, from its candidates.
 ///
 /// The scheduler takes the smallest labelled volume that a node can reach, for one claim after the other. So
 /// in each topology every claim has one volume that no other claim of the pod is offered, if there are so
 /// many, and all others of its highest score: whatever the scheduler takes first, something is left for the
 /// rest. Scores choose within a topology, never the topology. Where there are more topologies than a claim
-/// gets labels, those that serve most of the pod's claims come first.
-pub(crate) fn labels(claims: &[Vec<Candidate>]) -> Vec<BTreeSet<Text>> {
+/// gets labels, those that serve most of the pod's claims come first. Where volumes are more than labels,
+/// each claim begins at a place of its own among those of equal rank.
+pub(crate) fn labels(claims: &[Candidates]) -> Vec<BTreeSet<Text>> {
+    let (topologies, labelled) = (topologies(claims), claims.iter().enumerate());
+    labelled.map(|(claim, candidates)| first_of_each(&topologies, claim, candidates.start)).collect()
+}
+
+/// Whether one topology has a volume for each claim that no other claim is offered.
+pub(crate) fn are_enough(claims: &[Candidates]) -> bool {
+    topologies(claims).first().is_some_and(|topology| topology.owners.len() == claims.len())
+}
+
+/// The topologies of all candidates, those that serve most of the claims first.
+fn topologies(claims: &[Candidates]) -> Vec<Topology<'_>> {
     let mut topologies: BTreeMap<Option<u64>, Topology<'_>> = BTreeMap::new();
     for (claim, candidates) in claims.iter().enumerate() {
-        for candidate in candidates {
+        for candidate in &candidates.volumes {
             let topology = topologies.entry(candidate.topology);
             topology.or_insert_with(|| Topology::of(claims.len())).candidates[claim].push(candidate);
         }
     }
     let mut topologies: Vec<Topology<'_>> = topologies.into_values().collect();
-    topologies.iter_mut().for_each(Topology::give);
+    topologies.iter_mut().for_each(|topology| topology.give(claims));
     topologies.sort_by_key(|topology| Reverse(topology.owners.len()));
-    (0..claims.len()).map(|claim| first_of_each(&topologies, claim)).collect()
+    topologies
 }
 
 /// The volumes that can be reached from the same nodes.
@@ -59,31 +99,49 @@ impl<'a> Topology<'a> {
     }
 
     /// Gives as many claims as possible a volume for themselves.
-    fn give(&mut self) {
-        for claim in 0..self.candidates.len() {
+    fn give(&mut self, claims: &[Candidates]) {
+        // Where one search found no free volume, no later one does.
+        let mut in_vain = BTreeSet::new();
+        for (claim, Candidates { start, .. }) in claims.iter().enumerate() {
+            let candidates = &mut self.candidates[claim];
             // Stable: upstream's order within a score.
-            self.candidates[claim].sort_by_key(|candidate| Reverse(candidate.score));
-            self.give_to(claim, &mut BTreeSet::new());
+            candidates.sort_by_key(|candidate| Reverse(candidate.score));
+            for equal in candidates.chunk_by_mut(|a, b| a.score == b.score && a.capacity == b.capacity) {
+                equal.rotate_left(*start as usize % equal.len());
+            }
+            let mut seen = in_vain.clone();
+            if !self.give_to(claim, &mut seen) {
+                in_vain = seen;
+            }
         }
     }
 
     /// Finds a volume for one more claim; where none of a score is left, others may get another one for it
     /// (Kuhn's algorithm).
     fn give_to(&mut self, claim: usize, seen: &mut BTreeSet<&'a Text>) -> bool {
-        let candidates = self.candidates[claim].clone();
+        // Each claim comes once in a search.
+        let candidates = mem::take(&mut self.candidates[claim]);
+        let found = self.find(&candidates, seen);
+        self.candidates[claim] = candidates;
+        if let Some(volume) = found {
+            self.owners.insert(volume, claim);
+        }
+        found.is_some()
+    }
+
+    /// A volume that is free, or whose claim has got another one.
+    fn find(&mut self, candidates: &[&'a Candidate], seen: &mut BTreeSet<&'a Text>) -> Option<&'a Text> {
         for of_score in candidates.chunk_by(|a, b| a.score == b.score) {
-            let (owned, free): (Vec<_>, Vec<_>) =
-                of_score.iter().map(|it| &it.volume).partition(|volume| self.owners.contains_key(*volume));
-            let found = free.first().copied().or_else(|| {
-                let mut owned = owned.into_iter();
-                owned.find(|volume| seen.insert(volume) && self.give_to(self.owners[*volume], seen))
+            let mut volumes = of_score.iter().map(|candidate| &candidate.volume);
+            let free = volumes.clone().find(|volume| !self.owners.contains_key(*volume));
+            let found = free.or_else(|| {
+                volumes.find(|volume| seen.insert(volume) && self.give_to(self.owners[*volume], seen))
             });
-            if let Some(volume) = found {
-                self.owners.insert(volume, claim);
-                return true;
+            if found.is_some() {
+                return found;
             }
         }
-        false
+        None
     }
 
     /// The volumes that a claim is offered, its own first.
@@ -99,8 +157,12 @@ impl<'a> Topology<'a> {
 }
 
 /// The first volumes of each topology, then the second ones, and so on, up to [`LABELS_MAX`].
-fn first_of_each(topologies: &[Topology<'_>], claim: usize) -> BTreeSet<Text> {
-    let mut offered: Vec<_> = topologies.iter().map(|topology| topology.offered(claim)).collect();
+fn first_of_each(topologies: &[Topology<'_>], claim: usize, start: u32) -> BTreeSet<Text> {
+    let mut offered = Vec::with_capacity(topologies.len());
+    for equal in topologies.chunk_by(|a, b| a.owners.len() == b.owners.len()) {
+        let (last, first) = equal.split_at(start as usize % equal.len());
+        offered.extend(first.iter().chain(last).map(|topology| topology.offered(claim)));
+    }
     let mut labelled = BTreeSet::new();
     while labelled.len() < LABELS_MAX {
         let round: Vec<&Text> = offered.iter_mut().filter_map(Iterator::next).collect();
@@ -114,16 +176,22 @@ fn first_of_each(topologies: &[Topology<'_>], claim: usize) -> BTreeSet<Text> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use bindery_core::{ClaimKey, Volume};
+
     use super::*;
 
     /// Candidates of claims: volume, topology and score of each.
-    fn claims(claims: &[&[(&str, u64, u32)]]) -> Vec<Vec<Candidate>> {
+    fn claims(claims: &[&[(&str, u64, u32)]]) -> Vec<Candidates> {
         let candidate = |(volume, topology, score): &(&str, u64, u32)| Candidate {
             volume: (*volume).into(),
             topology: Some(*topology),
             score: *score,
+            capacity: None,
         };
-        claims.iter().map(|candidates| candidates.iter().map(candidate).collect()).collect()
+        let volumes = |of_claim: &&[(&str, u64, u32)]| of_claim.iter().map(candidate).collect();
+        claims.iter().map(|of_claim| Candidates { volumes: volumes(of_claim), start: 0 }).collect()
     }
 
     fn labelled(given: &[&[(&str, u64, u32)]]) -> Vec<Vec<String>> {
@@ -156,5 +224,24 @@ mod tests {
         // Where both claims of a pod can be served comes first.
         let last = labelled(&[&one, &[("w", 49, 0)]]);
         assert!(last[0].contains(&"v98".to_owned()), "{last:?}");
+    }
+    #[test]
+    fn equal_claims_of_many_volumes_begin_at_other_ones() {
+        for are_apart in [false, true] {
+            let volume = |number: u64| Volume {
+                topology: are_apart.then_some(number),
+                ..bindery_kit::volume(&format!("v{number:03}"))
+            };
+            let volumes: Vec<Scored> = (0..1_000).map(|number| (Arc::new(volume(number)), 0)).collect();
+            let labelled = |uid: &str| {
+                let claim = Claim { uid: uid.into(), ..bindery_kit::claim(ClaimKey::new("ns", "c")) };
+                labels(&[Candidates::of(&claim, &volumes)]).remove(0)
+            };
+            assert_eq!(labelled("uid-a").len(), LABELS_MAX);
+            assert!(labelled("uid-a").is_disjoint(&labelled("uid-b")));
+            assert_eq!(labelled("uid-a"), labelled("uid-a"));
+            // As by all versions of Bindery.
+            assert!(labelled("uid-a").contains("v155"));
+        }
     }
 }

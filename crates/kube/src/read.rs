@@ -24,6 +24,9 @@ pub enum ReadError {
     /// The user lacks the right to read: the API server's message.
     #[error("{0}")]
     Forbidden(String),
+    /// The object has changed since it was read: the API server's message.
+    #[error("{0}")]
+    Conflict(String),
     /// The API server did not answer, or not as expected.
     #[error("{0}")]
     Failed(String),
@@ -35,6 +38,7 @@ impl From<Fault> for ReadError {
         match fault {
             Fault::Refused { code: 404, .. } => Self::Absent(message),
             Fault::Refused { code: 403, .. } => Self::Forbidden(message),
+            Fault::Refused { code: 409, .. } => Self::Conflict(message),
             Fault::Refused { code: 401, .. } => {
                 Self::Failed("the API server does not accept the credentials (401)".to_owned())
             }

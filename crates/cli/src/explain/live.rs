@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Result, anyhow};
-use bindery_core::{ClaimKey, Declared, Key};
-use bindery_kube::ApiClient;
+use bindery_core::{BindingMode, ClaimKey, Declared, Key};
 use bindery_kube::read::{self, ReadError};
+use bindery_kube::{ApiClient, decode};
+use bindery_store::Observed;
 use serde_json::Value;
 
 use crate::cluster::{explained, manifest};
@@ -67,8 +68,7 @@ impl Reader<'_> {
         if let Some(volume) = volumes.iter().find(|volume| named(volume, &claim["spec"]["volumeName"])) {
             return self.claim_of(volume).await;
         }
-        let class = classes.iter().find(|class| named(class, &claim["spec"]["storageClassName"]));
-        if class.is_some_and(|class| class["volumeBindingMode"] == "WaitForFirstConsumer") {
+        if may_wait_for_pod(&claim, &classes)? {
             self.pods(key).await?;
         }
         Ok(())
@@ -148,5 +148,48 @@ impl Reader<'_> {
 
     fn add(&mut self, resource: Resource, object: &Value) {
         self.manifests.push(manifest(resource, object.clone()));
+    }
+}
+
+/// Whether the class of a claim waits for a pod, or a default class that it may get.
+fn may_wait_for_pod(claim: &Value, classes: &[Value]) -> Result<bool> {
+    let declared = Declared::default();
+    let (_, Observed::Readable(claim)) = decode::claim(claim, &declared)? else { return Ok(false) };
+    for class in classes {
+        let (name, Observed::Readable(class)) = decode::class(class, &declared)? else { continue };
+        let is_its_class = claim.class.as_ref().map_or(class.default, |asked| *asked == name);
+        if is_its_class && class.binding_mode == Some(BindingMode::WaitForFirstConsumer) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use bindery_kit::json;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn pods_are_read_for_the_class_of_the_annotation_and_for_default_classes() {
+        let waits = json!({"volumeBindingMode": "WaitForFirstConsumer"});
+        let local = json::class("local", "kubernetes.io/no-provisioner", waits);
+        let key = "storageclass.kubernetes.io/is-default-class";
+        let default = json::merged(local.clone(), json!({"metadata": {"annotations": {key: "true"}}}));
+        let annotation = json!({"volume.beta.kubernetes.io/storage-class": "local"});
+        let annotated = json::claim("c", json!({"metadata": {"annotations": annotation}}));
+        let without_class = json::claim("c", json!({"spec": {"storageClassName": null}}));
+        let empty_class = json::claim("c", json!({}));
+        for (claim, class, expected) in [
+            (&annotated, &local, true),
+            (&without_class, &default, true),
+            (&without_class, &local, false),
+            (&empty_class, &default, false),
+        ] {
+            let waits = may_wait_for_pod(claim, std::slice::from_ref(class));
+            assert_eq!(waits.ok(), Some(expected), "{claim} {class}");
+        }
     }
 }

@@ -31,7 +31,10 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) async fn connect(arguments: &ClusterArguments) -> Result<Self> {
-        let client = arguments.client().await?;
+        Ok(Self::of(arguments.client().await?))
+    }
+
+    pub(super) fn of(client: ApiClient) -> Self {
         // What Bindery does here is printed.
         let (events, _) = Events::new(client.clone());
         let binder = Binder::new(Parts {
@@ -42,7 +45,7 @@ impl Cluster {
             settings: Settings { mode: Mode::Steer, ..Settings::default() },
             journal: None,
         });
-        Ok(Self { client, binder })
+        Self { client, binder }
     }
 
     pub(super) fn binder(&self) -> &Binder<ApiPort> {

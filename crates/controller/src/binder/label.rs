@@ -1,7 +1,7 @@
 //! Steered claims of classes that wait for a pod, in modes steer and own: labels on the volumes among which
 //! the scheduler may choose.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::decide::Asked;
 use super::repeats::{LONG, Repeated};
 use super::{Binder, Mode, Policies, Synced};
 use crate::intake::Role;
-use crate::labels::{Candidate, labels};
+use crate::labels::{Candidates, are_enough, labels};
 use crate::queue::KeyLock;
 use crate::shadow::{Active, Made, Offered};
 use crate::{Port, Shadow, SyncError};
@@ -51,14 +51,22 @@ struct Labelled {
 impl<P: Port> Binder<P> {
     /// Takes the turn of a key in modes own and steer, the labels of a claim first.
     pub(super) async fn sync_with_labels(&self, lock: &mut KeyLock) -> Synced {
+        // Dropped when the turn has ended, whether or not it has asked for volumes in both roles.
+        let _asked = [Role::Sync, Role::Label]
+            .map(|role| Asked { intake: &self.intake, subscriber: (lock.key().clone(), role) });
         let (labelled, enqueue) = match lock.key().clone() {
             Key::Claim(key) => (self.label(&key).await, Vec::new()),
             // A label that was left needs a turn of its claim, which may be gone.
             Key::Volume(name) => (Ok(Labelled::default()), self.labels_of(&name)),
         };
         let mut synced = match (self.settings.mode, &labelled) {
-            // Upstream's binder binds what the scheduler takes.
-            (Mode::Steer, Err(_) | Ok(Labelled { waits: true, .. })) => Synced::ended(Ok(())),
+            (Mode::Steer, Err(_)) => Synced::ended(Ok(())),
+            // Upstream's binder binds what the scheduler takes, so nothing is chosen for the claim, although
+            // it may have been before its class was there.
+            (Mode::Steer, Ok(Labelled { waits: true, .. })) => {
+                self.intake.turns().subscriptions.unsubscribe(&(lock.key().clone(), Role::Sync));
+                Synced::ended(Ok(()))
+            }
             (Mode::Steer, Ok(_)) => self.steer(lock).await,
             (Mode::Own | Mode::Observe, _) => self.sync_inner(lock).await,
         };
@@ -90,14 +98,9 @@ impl<P: Port> Binder<P> {
             Lookup::Absent | Lookup::Failed(_) => None,
         };
         let labelled = self.store.volumes_labelled(key);
-        // Most claims of mode own.
-        if labelled.is_empty() && claim.as_ref().is_some_and(|claim| !claim.steered) {
-            return Ok(Labelled::default());
-        }
         let subscriber = (Key::Claim(key.clone()), Role::Label);
-        let asked = Asked { intake: &self.intake, subscriber };
         let Some(claim) = claim.filter(|claim| self.waits_for_scheduler(claim)) else {
-            self.intake.turns().subscriptions.unsubscribe(&asked.subscriber);
+            self.intake.turns().subscriptions.unsubscribe(&subscriber);
             let again = self.unlabel(key, None, &labelled).await?;
             return Ok(Labelled { again, ..Labelled::default() });
         };
@@ -113,7 +116,7 @@ impl<P: Port> Binder<P> {
             Fact::Class(claim.class_or_empty().into()),
         ];
         if is_chosen || !is_needed {
-            self.subscribe(&asked.subscriber, since, facts);
+            self.subscribe(&subscriber, since, facts);
             let is_told = is_chosen && self.report_unfit(&claim, &naming);
             return Ok(Labelled { waits: true, is_told, again: None });
         }
@@ -126,7 +129,7 @@ impl<P: Port> Binder<P> {
         facts.extend(offer.facts);
         let volumes = labelled.iter().chain(&offer.volumes);
         facts.extend(volumes.map(|volume| Fact::Volume(Source::Overlay, volume.name.clone())));
-        self.subscribe(&asked.subscriber, offer.since, facts);
+        self.subscribe(&subscriber, offer.since, facts);
         let unwanted = |volume: &&Arc<Volume>| !offer.volumes.iter().any(|wanted| wanted.name == volume.name);
         let unwanted: Vec<_> = labelled.iter().filter(unwanted).cloned().collect();
         self.unlabel(key, Some(&claim), &unwanted).await?;
@@ -166,14 +169,35 @@ impl<P: Port> Binder<P> {
         Request { now: self.port.now(), subject: Subject::SyncClaim(Arc::clone(claim)) }
     }
 
-    /// The volumes among which the scheduler may choose for a claim whose class waits.
+    /// The volumes among which the scheduler may choose for each of these claims whose class waits. If some
+    /// nodes reach enough for all, no claim can take the last one of another, as if one pod used them all.
     ///
     /// # Errors
     ///
     /// A policy does not answer.
-    pub async fn offered(&self, claim: &Arc<Claim>) -> Result<Vec<Arc<Volume>>, SyncError> {
-        let (since, of_pods) = (self.store.revision(), self.store.claims_of_waiting_pods(&claim.key));
-        Ok(self.offer(claim, of_pods, since).await?.volumes)
+    pub async fn offered(
+        &self,
+        claims: &[Arc<Claim>],
+    ) -> Result<BTreeMap<ClaimKey, BTreeSet<Text>>, SyncError> {
+        let policies = self.decider.policies.get();
+        let waiting: Vec<_> = claims.iter().filter(|claim| self.waits_for_scheduler(claim)).collect();
+        let mut candidates = Vec::new();
+        for claim in &waiting {
+            let (allowed, _) = self.candidates(&policies, claim, &mut Vec::new()).await?;
+            candidates.push(Candidates::of(claim, &allowed.volumes));
+        }
+        if are_enough(&candidates) {
+            let keys = waiting.iter().map(|claim| claim.key.clone());
+            return Ok(keys.zip(labels(&candidates)).collect());
+        }
+        let mut offered = BTreeMap::new();
+        for claim in waiting {
+            let of_pods = self.store.claims_of_waiting_pods(&claim.key);
+            let volumes = self.offer(claim, of_pods, self.store.revision()).await?.volumes;
+            let names = volumes.iter().map(|volume| volume.name.clone()).collect();
+            offered.insert(claim.key.clone(), names);
+        }
+        Ok(offered)
     }
 
     /// The volumes that a claim is offered, beside those of the other claims of its pods.
@@ -202,7 +226,7 @@ impl<P: Port> Binder<P> {
             since = since.min(seen);
             revisions.insert(seen);
             counted.extend(allowed.rests.counted.iter().cloned());
-            candidates.push(allowed.volumes.iter().map(Candidate::of).collect::<Vec<_>>());
+            candidates.push(Candidates::of(other, &allowed.volumes));
             if other.key == claim.key {
                 own = (place, allowed);
             }

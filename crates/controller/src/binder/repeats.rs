@@ -67,7 +67,8 @@ struct Writes {
 impl Writes {
     /// How long after the last write the next one is made.
     fn pause(&self) -> Duration {
-        let doubled = self.count.checked_sub(WRITES_MAX).and_then(|times| 1_u64.checked_shl(times));
+        // Doubled 16 times it is longer than the longest pause.
+        let doubled = self.count.checked_sub(WRITES_MAX).map(|times| 1_u64 << times.min(16));
         doubled.map_or(Duration::ZERO, |seconds| Duration::from_secs(seconds).min(PAUSE))
     }
 }
@@ -182,4 +183,16 @@ fn without_choice(claim: &Claim) -> Claim {
 fn without_reservation(volume: &Volume) -> Volume {
     let annotations = VolumeAnnotations { reserved_for: None, fence: None, ..volume.annotations.clone() };
     Volume { version: Version("".into()), claim_ref: None, annotations, ..volume.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_pause_after_a_thousand_writes_is_the_longest() {
+        let (repeats, write) = (Repeats::default(), Repeated::Unlabel(ClaimKey::new("ns", "c"), "v".into()));
+        (0..1_000).for_each(|_| repeats.made(write.clone()));
+        assert_eq!(repeats.due(&write), Some(PAUSE));
+    }
 }

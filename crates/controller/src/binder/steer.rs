@@ -11,7 +11,7 @@ use bindery_core::steer::{Choice, SteerWrite, steering_key};
 use bindery_core::{Claim, ClaimKey, ClaimRef, ClaimTarget, Key, Request, Source, Subject, Text, Volume};
 use bindery_store::{Fact, Revision};
 
-use super::decide::{Asked, Decided};
+use super::decide::Decided;
 use super::repeats::Repeated;
 use super::touches::PASSED_OVER;
 use super::{Binder, Mode, Synced};
@@ -71,8 +71,6 @@ impl<P: Port> Binder<P> {
     }
 
     async fn steer_claim(&self, lock: &mut KeyLock, key: &ClaimKey) -> Synced {
-        let subscriber = (lock.key().clone(), Role::Sync);
-        let _asked = Asked { intake: &self.intake, subscriber };
         let mut found = Found::default();
         for _ in 0..WRITES_MAX {
             let since = self.store.revision();

@@ -9,7 +9,7 @@ use bindery_policy::{Rounds, Waits, allowed};
 use super::compare::Told;
 use super::decide::{NotComparable, ShadowDecider, concerns_claim};
 use super::{Made, Shadowing};
-use crate::labels::{Candidate, labels};
+use crate::labels::{Candidates, labels};
 
 /// The volumes that have got the label of a claim.
 pub(crate) struct Offered {
@@ -54,9 +54,9 @@ impl<T> ShadowDecider<T> {
         shadowing: &Shadowing,
         claim: &Claim,
         rounds: &mut Rounds,
-    ) -> Result<Result<Vec<Candidate>, Told>, NotComparable> {
+    ) -> Result<Result<Candidates, Told>, NotComparable> {
         if let Some(Selector::Invalid(_)) = claim.selector {
-            return Ok(Ok(Vec::new()));
+            return Ok(Ok(Candidates::of(claim, &[])));
         }
         let (chain, kept) = (&shadowing.policies.chain, &shadowing.policies.kept);
         loop {
@@ -70,7 +70,7 @@ impl<T> ShadowDecider<T> {
                     Err(waits) => waits,
                 },
                 _ if !is_known => return Err(NotComparable),
-                Ok(allowed) => return Ok(Ok(allowed.volumes.iter().map(Candidate::of).collect())),
+                Ok(allowed) => return Ok(Ok(Candidates::of(claim, &allowed.volumes))),
                 Err(Stop::Waits { policy, why }) => Waits { policy, why },
                 Err(stop) => return Ok(Err(Told::Fault(stop.to_string()))),
             };

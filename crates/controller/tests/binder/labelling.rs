@@ -38,10 +38,14 @@ fn binder_in(mode: Mode, double: &Double, policies: Vec<Policy>) -> Arc<Binder<D
         Configuration { policies: Arc::new(Chain::new(policies)), ..Configuration::default() };
     let binder = binder_of(Parts { settings, configuration, ..parts(double, DefaultEngine) });
     double.watch(binder.intake(), Duration::ZERO);
+    deliver_class(&binder);
+    binder
+}
+
+fn deliver_class(binder: &Binder<Double>) {
     let class =
         bindery_kit::class("local", "kubernetes.io/no-provisioner", Some(BindingMode::WaitForFirstConsumer));
     binder.intake().deliver(Delivery::applied(class));
-    binder
 }
 
 /// A pod without a node uses these claims.
@@ -209,6 +213,43 @@ async fn a_volume_loses_its_label_when_a_sibling_gets_too_many() {
         double.until("it is offered v", || labelled(&double, "c") == names(&["v"])).await;
         take(&double, "w", "d");
         double.until("none is offered", || labelled(&double, "c").is_empty()).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_passes_a_claim_that_is_older_than_its_class() {
+    let double = Double::new();
+    double.add_claim(&claim("c"));
+    let binder = crate::steering::binder(&double);
+    run_during(&binder, async {
+        double.rest().await;
+        deliver_class(&binder);
+        double.change(|objects| objects.put_claim(claim("d")));
+        use_claims(&binder, &["d"]);
+        double.rest().await;
+        double.change(|objects| objects.put_volume(local("v", 1)));
+        double.until("it is labelled", || labelled(&double, "d") == names(&["v"])).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_passes_a_claim_that_was_made_again_and_is_not_steered() {
+    let double = Double::new();
+    double.add_claim(&claim("c"));
+    let binder = binder(&double, Vec::new());
+    run_during(&binder, async {
+        use_claims(&binder, &["c"]);
+        double.rest().await;
+        double.change(|objects| {
+            objects.put_claim(Claim { uid: "uid-again".into(), steered: false, ..claim("c") });
+            objects.put_claim(claim("d"));
+        });
+        use_claims(&binder, &["d"]);
+        double.rest().await;
+        double.change(|objects| objects.put_volume(local("v", 1)));
+        double.until("it is labelled", || labelled(&double, "d") == names(&["v"])).await;
     })
     .await;
 }
