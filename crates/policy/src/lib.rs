@@ -61,7 +61,7 @@ pub use rejections::{Rejections, Unscored};
 pub use replay::{AskedAgain, PolicyDifference};
 pub use rounds::Rounds;
 pub use said::{Said, Says};
-pub use selector::{LabelSelector, MatchExpression};
+pub use selector::{LabelSelector, MatchExpression, is_subdomain};
 pub use settings::{SettingsSchema, check_settings};
 pub use shadow::{Answered, DIFFERENCES_MAX, Difference, DifferenceKind, ReleasedFates, ShadowMetrics};
 pub use spread::Rests;
