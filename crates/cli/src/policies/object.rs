@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
 pub(crate) use self::fault::{Cause, Fault};
-pub(crate) use self::hosts::Hosts;
+pub(crate) use self::hosts::{Hosts, blocking};
 pub(crate) use self::shadow::{is_in_shadow, shadows};
 use super::Document;
 use super::registry::named_digest;
@@ -258,11 +258,12 @@ impl LoadedObject {
         hosts: &Hosts,
         objects: &PolicyObjects,
     ) -> Result<(Effect, String), Fault> {
+        load::document(object)?;
         let (module, cases) = self.module(object, hosts, objects).await?;
         if *object == self.object {
             self.wanted = Some(Digest::of(&module));
         }
-        let kept = (has_config_map(&object["spec"]) && hosts.fetches).then(|| module.clone());
+        let kept = (has_config_map(&object["spec"]) && hosts.review.is_none()).then(|| module.clone());
         let loaded = Self::loaded(object, module, cases, hosts).await?;
         if let Some(module) = kept {
             hosts.registry.keep(module).await;

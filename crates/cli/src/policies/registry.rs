@@ -17,6 +17,7 @@ use bindery_registry::{
     Access, Digest, Extra, Layout, Name, Reference, Registry, RegistryError, Repository, Timeouts, Trust,
     copy, pull, verify,
 };
+use bindery_webhook::ReviewPermit;
 use futures::future::{BoxFuture, FutureExt as _, TryFutureExt as _};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
@@ -25,6 +26,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
 use self::pull_secrets::PullSecrets;
+use super::object::blocking;
 use crate::engine::CacheArgument;
 use crate::policy::registry::{KeyArguments, RegistryArguments};
 
@@ -207,13 +209,13 @@ impl RegistryModules {
         }
     }
 
-    /// The module of a reference, as it is kept. If it is not there, `may_fetch` begins to fetch it, and
-    /// [`RegistryModules::fetched`] tells the end.
+    /// The module of a reference, as it is kept. If it is not there, it begins to fetch it, unless this is a
+    /// review, and [`RegistryModules::fetched`] tells the end.
     pub(crate) async fn get(
         &self,
         reference: &str,
         pull: &Pull,
-        may_fetch: bool,
+        review: Option<&ReviewPermit>,
     ) -> Result<FetchedModule, Missing> {
         let missing = |why: String| Missing { why, is_unverified: false };
         let reference: Reference = reference.parse().map_err(missing)?;
@@ -224,7 +226,7 @@ impl RegistryModules {
         };
         // Reading and hashing takes a while.
         let (inner, runtime, of) = (Arc::clone(&self.0), Handle::current(), reference.clone());
-        let kept = spawn_blocking(move || runtime.block_on(inner.kept(&of, &digest))).await;
+        let kept = blocking(review, move || runtime.block_on(inner.kept(&of, &digest))).await;
         let asked = Asked { digest, reference, pull: pull.clone() };
         let why = match kept {
             Ok(Ok(module)) => {
@@ -246,7 +248,7 @@ impl RegistryModules {
         if self.0.pull_secrets.is_none() {
             return self.0.fetch_now(&asked).await.map_err(|error| asked.missing(&error));
         }
-        Err(self.fetch(asked, may_fetch))
+        Err(self.fetch(asked, review.is_none()))
     }
 
     /// Why a module is not there, after its fetch has begun if it is time.

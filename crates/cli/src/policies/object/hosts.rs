@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use bindery_host::{Host, PolicyHost};
+use bindery_webhook::ReviewPermit;
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::super::registry::RegistryModules;
 use crate::compile::{ComponentKind, in_process};
@@ -17,13 +19,25 @@ pub(crate) struct Hosts {
     pub(super) policies: Arc<PolicyHost>,
     pub(super) shipped: ShippedArgument,
     pub(super) registry: RegistryModules,
-    /// Whether modules are fetched that are not kept.
-    pub(super) fetches: bool,
+    /// The permit of a review: its work holds it until it ends, and fetches nothing.
+    pub(super) review: Option<ReviewPermit>,
     cache: CacheArgument,
     /// One component is compiled at a time, and one of a shadow beside it: what is to be enforced waits for
     /// no shadow.
     compiling: Arc<tokio::sync::Mutex<()>>,
     compiling_shadow: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// Begins work that blocks. It holds the permit of a review until it ends.
+pub(crate) fn blocking<T: Send + 'static>(
+    review: Option<&ReviewPermit>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    let held = review.cloned();
+    spawn_blocking(move || {
+        let _held = held;
+        work()
+    })
 }
 
 impl Hosts {
@@ -38,16 +52,16 @@ impl Hosts {
             policies: Arc::new(module::host(cache)?),
             shipped: shipped.clone(),
             registry,
-            fetches: true,
+            review: None,
             cache: cache.clone(),
             compiling: Arc::default(),
             compiling_shadow: Arc::default(),
         })
     }
 
-    /// The same for reviews, which fetch nothing.
-    pub(crate) fn without_fetches(&self) -> Self {
-        Self { fetches: false, ..self.clone() }
+    /// The same for a review.
+    pub(crate) fn for_review(&self, permit: ReviewPermit) -> Self {
+        Self { review: Some(permit), ..self.clone() }
     }
 
     /// The modules of registries.

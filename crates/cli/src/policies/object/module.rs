@@ -5,10 +5,9 @@ use bindery_kube::{ConfigMapKey, PolicyObjects};
 use bindery_policy::{Pull, is_name, is_subdomain};
 use bindery_registry::Extra;
 use serde_json::Value;
-use tokio::task::spawn_blocking;
 
 use super::super::parse;
-use super::{Cause, Fault, Hosts, LoadedObject};
+use super::{Cause, Fault, Hosts, LoadedObject, blocking};
 use crate::policy::module::{self, BUILTIN, CONFIG_MAP, REGISTRY};
 
 impl LoadedObject {
@@ -35,7 +34,7 @@ impl LoadedObject {
         pull: &Pull,
         hosts: &Hosts,
     ) -> Result<(Vec<u8>, Vec<Extra>), Fault> {
-        match hosts.registry.get(name, pull, hosts.fetches).await {
+        match hosts.registry.get(name, pull, hosts.review.as_ref()).await {
             Ok(module) => {
                 self.signed_by = module.signed_by;
                 Ok((module.bytes, module.cases))
@@ -52,8 +51,15 @@ impl LoadedObject {
             if !name.starts_with('/') && !name.starts_with(BUILTIN) {
                 bail!("spec.module is {name:?}; a cluster object names a file by its absolute path");
             }
+            // Whoever reaches the webhook could name any file of the pod.
+            if hosts.review.is_some() && name.starts_with('/') {
+                bail!(
+                    "its module is a file, which is read when it is loaded: the status will say whether it \
+                     works"
+                );
+            }
             let path = hosts.shipped.path(name, "".as_ref())?;
-            return spawn_blocking(move || module::read(&path)).await?;
+            return blocking(hosts.review.as_ref(), move || module::read(&path)).await?;
         };
         let Some(at) = config_map_key(place) else {
             bail!("spec.module is {name:?}; give {CONFIG_MAP}NAMESPACE/NAME/KEY");
