@@ -1,5 +1,6 @@
 //! Policies and engines that are cluster objects: what each has loaded.
 
+mod compilations;
 mod fault;
 mod hosts;
 pub(crate) mod limit;
@@ -238,7 +239,7 @@ impl LoadedObject {
     pub(crate) fn may_be_retried(&self) -> bool {
         let may_be_there = [Cause::ModuleUnavailable, Cause::SignatureInvalid];
         self.fault.as_ref().is_some_and(|fault| {
-            fault.cause == Cause::Loading
+            matches!(fault.cause, Cause::Loading | Cause::CompilerFailed)
                 || may_be_there.contains(&fault.cause) && self.config_maps.is_empty()
         })
     }
@@ -279,8 +280,7 @@ impl LoadedObject {
         hosts: &Hosts,
     ) -> Result<(Effect, String), Fault> {
         let kind = if object["kind"] == ENGINE { ComponentKind::Engine } else { ComponentKind::Policy };
-        let compiled = hosts.compile(kind, &module, is_in_shadow(object)).await;
-        compiled.map_err(|error| Fault { cause: Cause::ModuleInvalid, why: format!("{error:#}") })?;
+        hosts.compile(kind, &module, is_in_shadow(object)).await?;
         let (object, hosts) = (object.clone(), hosts.clone());
         let loaded = spawn_blocking(move || load::load(&object, &module, &cases, &hosts)).await;
         loaded.unwrap_or_else(|panic| Err(Fault { cause: Cause::ModuleInvalid, why: panic.to_string() }))

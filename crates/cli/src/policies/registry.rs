@@ -27,6 +27,7 @@ use tokio::time::Instant;
 
 use self::pull_secrets::PullSecrets;
 use super::object::blocking;
+use super::retry::pause;
 use crate::engine::CacheArgument;
 use crate::policy::registry::{KeyArguments, RegistryArguments};
 
@@ -36,9 +37,6 @@ pub(crate) const FOLDER: &str = "registry";
 const FETCHES: usize = 2;
 /// How long one fetch may take: others wait for it.
 const FETCH_MAX: Duration = Duration::from_secs(60);
-/// How long a reference that could not be fetched is left alone: doubled by each failure.
-const RETRY_MIN: Duration = Duration::from_secs(10);
-const RETRY_MAX: Duration = Duration::from_secs(600);
 /// How many references are remembered. Who may write objects could name any number.
 const REFERENCES_MAX: usize = 4_096;
 
@@ -382,10 +380,9 @@ impl Inner {
             Err(error) => {
                 tracing::warn!(%module, %error, "the module is not fetched; trying again later");
                 if let Some(failure) = failures.get_mut(&key) {
-                    let pause = RETRY_MIN.saturating_mul(1 << failure.failures.min(10)).min(RETRY_MAX);
                     failure.missing = asked.missing(&error);
+                    failure.retry_at = Some(Instant::now() + pause(failure.failures));
                     failure.failures += 1;
-                    failure.retry_at = Some(Instant::now() + pause);
                 }
             }
         }

@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use bindery_host::{Host, PolicyHost};
+use bindery_registry::Digest;
 use bindery_webhook::ReviewPermit;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::super::registry::RegistryModules;
+use super::compilations::Compilations;
+use super::{Cause, Fault};
 use crate::compile::{ComponentKind, in_process};
 use crate::engine::CacheArgument;
 use crate::policy::module::{self, ShippedArgument};
@@ -22,10 +25,7 @@ pub(crate) struct Hosts {
     /// The permit of a review: its work holds it until it ends, and fetches nothing.
     pub(super) review: Option<ReviewPermit>,
     cache: CacheArgument,
-    /// One component is compiled at a time, and one of a shadow beside it: what is to be enforced waits for
-    /// no shadow.
-    compiling: Arc<tokio::sync::Mutex<()>>,
-    compiling_shadow: Arc<tokio::sync::Mutex<()>>,
+    compilations: Arc<Compilations>,
 }
 
 /// Begins work that blocks. It holds the permit of a review until it ends.
@@ -54,8 +54,7 @@ impl Hosts {
             registry,
             review: None,
             cache: cache.clone(),
-            compiling: Arc::default(),
-            compiling_shadow: Arc::default(),
+            compilations: Arc::default(),
         })
     }
 
@@ -70,8 +69,13 @@ impl Hosts {
     }
 
     /// Has a component compiled that the cache does not have. Without a cache it is compiled when it is
-    /// loaded.
-    pub(super) async fn compile(&self, kind: ComponentKind, bytes: &[u8], is_shadow: bool) -> Result<()> {
+    /// loaded. What is to be enforced waits for no shadow and no review.
+    pub(super) async fn compile(
+        &self,
+        kind: ComponentKind,
+        bytes: &[u8],
+        is_shadow: bool,
+    ) -> Result<(), Fault> {
         let has_compiled = || match kind {
             ComponentKind::Engine => self.engines.has_compiled(bytes),
             ComponentKind::Policy => self.policies.has_compiled(bytes),
@@ -79,8 +83,13 @@ impl Hosts {
         if self.cache.engine_cache.is_none() || has_compiled() {
             return Ok(());
         }
-        let lock = if is_shadow { &self.compiling_shadow } else { &self.compiling };
-        let _one = lock.lock().await;
-        if has_compiled() { Ok(()) } else { in_process(kind, bytes, &self.cache).await }
+        let compile =
+            || async { if has_compiled() { Ok(Ok(())) } else { in_process(kind, bytes, &self.cache).await } };
+        let is_urgent = !is_shadow && self.review.is_none();
+        match self.compilations.run(is_urgent, Digest::of(bytes), compile).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(why)) => Err(Fault { cause: Cause::ModuleInvalid, why }),
+            Err(error) => Err(Fault { cause: Cause::CompilerFailed, why: format!("{error:#}") }),
+        }
     }
 }

@@ -49,11 +49,13 @@ impl ObjectReviewer {
                 Err(PolicyFinding::Doubtful(why.to_owned()))
             }
             Ok(_) => Ok(()),
-            // A signature may have been written meanwhile: a review asks no registry.
-            Err(fault) if matches!(fault.cause, Cause::ModuleUnavailable | Cause::SignatureInvalid) => {
-                Err(PolicyFinding::Doubtful(fault.why))
-            }
-            Err(fault) => Err(PolicyFinding::Refused { field: fault.field(), why: fault.why }),
+            Err(fault) => Err(match fault.cause {
+                // A signature may have been written meanwhile: a review asks no registry.
+                Cause::ModuleUnavailable | Cause::SignatureInvalid | Cause::CompilerFailed => {
+                    PolicyFinding::Doubtful(fault.why)
+                }
+                _ => PolicyFinding::Refused { field: fault.field(), why: fault.why },
+            }),
         }
     }
 
