@@ -15,7 +15,8 @@
 //! - A review writes nothing, so a dry run is like any other request.
 //! - A request is answered within half the time that the API server waits, or within a second if its body
 //!   does not come.
-//! - Memory is limited: the bytes of all bodies share one budget.
+//! - Memory is limited: the bytes of all bodies share one budget, and at most two policies are reviewed at a
+//!   time.
 
 mod body;
 mod fault;
@@ -47,7 +48,7 @@ use self::body::{BodyBudget, BodyError};
 use self::fault::Fault;
 pub use self::metrics::AdmissionMetrics;
 use self::metrics::Outcome;
-pub use self::policy::{PolicyFinding, PolicyReviewer};
+pub use self::policy::{PolicyFinding, PolicyReviewer, ReviewPermit};
 use self::request::AdmissionRequest;
 use self::response::{AdmissionResponse, AnsweredReview, Findings};
 pub use self::rules::{AdmissionRule, Level, Levels, RuleLevel, RuleLevelError};
@@ -71,6 +72,9 @@ const REASON_MAX: usize = 512;
 /// Most reviews at the same time that read live; others wait. They share the API server's limits with the
 /// binder's writes, which must not wait for thousands of them.
 const LIVE_REVIEWS_MAX: usize = 16;
+/// Most reviews of policies at the same time; others wait. Each may read a module of up to 32 MiB and compile
+/// it.
+const POLICY_REVIEWS_MAX: usize = 2;
 
 /// Settings of admission.
 #[derive(Clone, Debug)]
@@ -151,8 +155,10 @@ pub fn admission<R: Reviewer>(
 ) -> Router {
     let reviews = Semaphore::new(settings.in_flight_max);
     let live_reviews = Semaphore::new(LIVE_REVIEWS_MAX);
+    let policy_reviews = Arc::new(Semaphore::new(POLICY_REVIEWS_MAX));
     let bodies = BodyBudget::new();
-    let admission = Admission { reviewer, policies, settings, metrics, bodies, reviews, live_reviews };
+    let admission =
+        Admission { reviewer, policies, settings, metrics, bodies, reviews, live_reviews, policy_reviews };
     let answer = |service| {
         post(move |State(admission): State<Arc<Admission<R>>>, request: Request<Body>| async move {
             admission.respond(request, service).await
@@ -173,6 +179,7 @@ struct Admission<R> {
     bodies: BodyBudget,
     reviews: Semaphore,
     live_reviews: Semaphore,
+    policy_reviews: Arc<Semaphore>,
 }
 
 /// What a request is answered with.
@@ -234,11 +241,12 @@ impl<R: Reviewer> Admission<R> {
     }
 
     async fn review_policy(&self, request: &AdmissionRequest<'_>, deadline: Instant) -> AdmissionResponse {
-        let review = policy::review(request, self.policies.as_deref());
-        timeout_at(deadline, review).await.unwrap_or_else(|_| {
-            let why = "its module is not compiled yet: the status of the object will tell whether it works";
-            AdmissionResponse::warned(&request.uid, why)
-        })
+        let review = policy::review(request, self.policies.as_deref(), &self.policy_reviews);
+        match timeout_at(deadline, AssertUnwindSafe(review).catch_unwind()).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(_)) => self.pass_unchecked(request, None, &Fault::Bug).1,
+            Err(_) => AdmissionResponse::warned(&request.uid, policy::NOT_CHECKED),
+        }
     }
 
     fn steer(&self, request: &AdmissionRequest<'_>) -> AdmissionResponse {

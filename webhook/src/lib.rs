@@ -17,7 +17,7 @@ pub mod tls;
 
 pub use admission::{
     AdmissionMetrics, AdmissionRule, AdmissionSettings, BODY_MAX, Level, Levels, MUTATE_PATH, PATH,
-    POLICY_PATH, PolicyFinding, PolicyReviewer, Reviewer, RuleLevel, RuleLevelError, SteeredClass,
-    SteeredClassError, admission,
+    POLICY_PATH, PolicyFinding, PolicyReviewer, ReviewPermit, Reviewer, RuleLevel, RuleLevelError,
+    SteeredClass, SteeredClassError, admission,
 };
 pub use health::{Check, Health, router, serve};

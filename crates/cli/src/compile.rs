@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use bindery_host::{Host, PolicyHost};
+use bindery_host::{Host, LoadError, PolicyHost};
 use clap::ValueEnum;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, nice, setrlimit};
 use tokio::sync::oneshot;
@@ -27,6 +27,8 @@ const CPU_MAX: u64 = 180;
 const TIME_MAX: Duration = Duration::from_secs(600);
 /// The lowest priority.
 const NICE: i32 = 19;
+/// The exit status about what is no component of its kind. After any other failure another try may succeed.
+const REFUSED: u8 = 3;
 
 /// Compile a component from standard input into the cache.
 ///
@@ -52,13 +54,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     limit()?;
     let mut bytes = Vec::new();
     std::io::stdin().take(PolicyHost::COMPONENT_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
-    match arguments.kind {
-        ComponentKind::Engine => {
-            Host::new(&arguments.cache.options())?.compile(&bytes)?;
+    let compiled = match arguments.kind {
+        ComponentKind::Engine => Host::new(&arguments.cache.options())?.compile(&bytes),
+        ComponentKind::Policy => module::host(&arguments.cache)?.compile(&bytes),
+    };
+    match compiled {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error @ LoadError::NotKept(_)) => Err(error.into()),
+        Err(error) => {
+            eprintln!("error: {error}");
+            Ok(ExitCode::from(REFUSED))
         }
-        ComponentKind::Policy => module::host(&arguments.cache)?.compile(&bytes)?,
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Limits this process.
@@ -74,11 +81,22 @@ fn limit() -> Result<()> {
 /// The most memory of this process: three quarters of what is left of the container's, because the kernel
 /// ends all processes of a container that takes more than it may.
 fn memory_max() -> u64 {
-    let read = |file: &str| -> Option<u64> {
-        std::fs::read_to_string(Path::new("/sys/fs/cgroup").join(file)).ok()?.trim().parse().ok()
-    };
-    let left = read("memory.max").zip(read("memory.current")).map(|(max, used)| max.saturating_sub(used));
+    let read = |file: &str| std::fs::read_to_string(Path::new("/sys/fs/cgroup").join(file)).ok();
+    let (max, used, stat) = (read("memory.max"), read("memory.current"), read("memory.stat"));
+    let left = max.zip(used).and_then(|(max, used)| left(&max, &used, &stat.unwrap_or_default()));
     left.map_or(MEMORY_MAX, |left| MEMORY_MAX.min(left / 4 * 3))
+}
+
+/// The memory that is left of a container's, by the texts of its files; none if it has no limit. The kernel
+/// takes back the content of files before it ends a process.
+fn left(max: &str, used: &str, stat: &str) -> Option<u64> {
+    let bytes = |text: &str| text.trim().parse::<u64>().ok();
+    let of_files = stat.lines().filter_map(|line| {
+        let (name, value) = line.split_once(' ')?;
+        bytes(value).filter(|_| matches!(name, "inactive_file" | "active_file"))
+    });
+    let used = bytes(used)?.saturating_sub(of_files.sum());
+    Some(bytes(max)?.saturating_sub(used))
 }
 
 /// A process that compiles. It is killed with this value.
@@ -121,27 +139,37 @@ impl Drop for Compiler {
     }
 }
 
-/// Compiles a component into the cache, in a process of its own, which ends with this future.
-///
-/// # Errors
-///
-/// One sentence that says why the cache does not have it.
-pub(crate) async fn in_process(kind: ComponentKind, bytes: &[u8], cache: &CacheArgument) -> Result<()> {
+/// Compiles a component into the cache, in a process of its own, which ends with this future. The inner error
+/// is a sentence about the component; the outer one says why the compiler failed.
+pub(crate) async fn in_process(
+    kind: ComponentKind,
+    bytes: &[u8],
+    cache: &CacheArgument,
+) -> Result<Result<(), String>> {
     let mut compiler = Compiler::start(kind, bytes, cache)?;
     let output = match timeout(TIME_MAX, &mut compiler.ended).await {
         Ok(output) => output.context("the compiler was lost")?.context("the compiler cannot be awaited")?,
         Err(_) => bail!("compiling it takes more than {} s", TIME_MAX.as_secs()),
     };
-    if output.status.success() {
-        return Ok(());
-    }
-    bail!(why(output.status, &String::from_utf8_lossy(&output.stderr)))
+    outcome(output.status, &String::from_utf8_lossy(&output.stderr))
 }
 
-/// Why a compilation has failed.
-fn why(status: ExitStatus, said: &str) -> String {
+/// What came of a compilation, as [`in_process`] says it.
+fn outcome(status: ExitStatus, said: &str) -> Result<Result<(), String>> {
+    // What was logged comes first, and differs each time.
+    let said = said.split_once("\nerror: ").map_or(said, |(_, said)| said);
+    let said = said.trim().trim_start_matches("error: ").to_owned();
+    match status.code() {
+        Some(0) => Ok(Ok(())),
+        Some(code) if code == i32::from(REFUSED) => Ok(Err(said)),
+        _ => bail!(why(status, said)),
+    }
+}
+
+/// Why the compiler has failed.
+fn why(status: ExitStatus, said: String) -> String {
     match status.signal() {
-        None => said.trim().trim_start_matches("error: ").to_owned(),
+        None => said,
         Some(signal) if signal == Signal::XCPU.as_raw() => {
             format!("compiling it takes more than {CPU_MAX} s of processor time")
         }
@@ -151,5 +179,42 @@ fn why(status: ExitStatus, said: &str) -> String {
             MEMORY_MAX >> 20
         ),
         Some(signal) => format!("the compiler ended by signal {signal}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_files_take_in_memory_is_left() {
+        let stat = "anon 100\nfile 900\ninactive_file 500\nactive_file 300\nslab 50\n";
+        for (max, used, stat, expected) in [
+            ("1000\n", "990\n", stat, Some(810)),
+            ("1000\n", "400\n", stat, Some(1000)),
+            ("1000\n", "1200\n", "anon 1200\n", Some(0)),
+            ("1000\n", "990\n", "", Some(10)),
+            ("max\n", "990\n", stat, None),
+        ] {
+            assert_eq!(left(max, used, stat), expected, "{used:?} of {max:?} with {stat:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_refusal_is_about_the_component() {
+        let exited = |code: i32| ExitStatus::from_raw(code << 8);
+        assert_eq!(outcome(exited(0), "").unwrap(), Ok(()));
+        let refused = outcome(exited(REFUSED.into()), "12:00 WARN logged\nerror: it is no component\n");
+        assert_eq!(refused.unwrap(), Err("it is no component".to_owned()));
+        let ended = |signal: Signal| ExitStatus::from_raw(signal.as_raw());
+        for (status, why) in [
+            (exited(2), "no room"),
+            (ended(Signal::XCPU), "more than 180 s of processor time"),
+            (ended(Signal::ABORT), "more than the container has left"),
+            (ended(Signal::KILL), "ended by signal 9"),
+        ] {
+            let failed = outcome(status, "error: no room\n").unwrap_err().to_string();
+            assert!(failed.contains(why), "{failed}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod object;
 pub(crate) mod registry;
+mod retry;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

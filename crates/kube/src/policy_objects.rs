@@ -27,6 +27,7 @@ pub use self::watches::PolicyWatches;
 use crate::client::ApiClient;
 use crate::events::body;
 use crate::read::{self, ReadError};
+use crate::request::config_map_path;
 use crate::rest;
 
 const GROUP: &str = "policy.bindery.dev";
@@ -217,12 +218,13 @@ impl PolicyObjects {
     /// The inner one: one sentence that names the ConfigMap and what is wrong.
     pub async fn module(&self, at: &ConfigMapKey) -> (Result<Vec<u8>, String>, Option<String>) {
         let ConfigMapKey { namespace, name, key } = at;
-        let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
-        let object = match rest::json(&self.client, Method::GET, &path, None).await {
+        let read = match config_map_path(namespace, name) {
+            Ok(path) => rest::json(&self.client, Method::GET, &path, None).await.map_err(|it| it.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        let object = match read {
             Ok(object) => object,
-            Err(fault) => {
-                return (Err(format!("ConfigMap {namespace}/{name} cannot be read: {fault}")), None);
-            }
+            Err(why) => return (Err(format!("ConfigMap {namespace}/{name} cannot be read: {why}")), None),
         };
         let bytes = match object["binaryData"][key].as_str().map(|data| BASE64_STANDARD.decode(data)) {
             Some(bytes) => {

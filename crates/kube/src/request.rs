@@ -294,6 +294,11 @@ pub(crate) fn claim_path(key: &ClaimKey) -> Result<String, WriteError> {
     Ok(format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}"))
 }
 
+/// The path of a ConfigMap.
+pub(crate) fn config_map_path(namespace: &str, name: &str) -> Result<String, WriteError> {
+    Ok(format!("/api/v1/namespaces/{}/configmaps/{}", segment(namespace)?, segment(name)?))
+}
+
 /// Whether a text can be the name of an object, which is one segment of a path (`IsValidPathSegmentName` in
 /// apimachinery).
 pub(crate) fn is_name(text: &str) -> bool {

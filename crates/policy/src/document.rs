@@ -214,6 +214,7 @@ impl EngineDocument {
     ///
     /// One sentence that names the field, the value and what is allowed.
     pub fn check(&self) -> Result<(), String> {
+        check_name(&self.metadata)?;
         self.spec.pull.check(&self.spec.module)
     }
 }
@@ -287,7 +288,7 @@ impl ReclaimPolicy {
     }
 }
 
-/// A policy is named in metrics.
+/// Policies and engines are named in metrics.
 fn check_name(ObjectMeta { name }: &ObjectMeta) -> Result<(), String> {
     if is_dns_label(name) {
         return Ok(());

@@ -124,7 +124,7 @@ fn guard_read(GuardRead { key, found }: &GuardRead) -> String {
     format!("read live for the guard: {key}: {found}")
 }
 
-fn kind(is_claim: bool) -> &'static str {
+fn kind_of(is_claim: bool) -> &'static str {
     if is_claim { "persistentvolumeclaim" } else { "persistentvolume" }
 }
 
@@ -180,7 +180,7 @@ fn said(policies: &PolicyEvidence) -> String {
 
 fn difference(differed: &Differed) -> String {
     let Differed { kind, shadow, object, claim, difference, active, instead, .. } = differed;
-    let object_kind = kind(*claim);
+    let object_kind = kind_of(*claim);
     let told = |Told { answer, reason }: &Told| {
         if reason.is_empty() { answer.clone() } else { format!("{answer}: {reason}") }
     };
@@ -192,7 +192,7 @@ fn difference(differed: &Differed) -> String {
 }
 
 fn write(Wrote { write, object, claim, version, result, .. }: &Wrote) -> String {
-    let kind = kind(*claim);
+    let kind = kind_of(*claim);
     let from = version.as_ref().map_or_else(String::new, |version| format!(" from version {version}"));
     let became = match result {
         Ok(Some(version)) => format!("{from} to version {version}"),

@@ -1,5 +1,6 @@
 //! Policies and engines that are cluster objects: what each has loaded.
 
+mod compilations;
 mod fault;
 mod hosts;
 pub(crate) mod limit;
@@ -24,7 +25,7 @@ use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
 pub(crate) use self::fault::{Cause, Fault};
-pub(crate) use self::hosts::Hosts;
+pub(crate) use self::hosts::{Hosts, blocking};
 pub(crate) use self::shadow::{is_in_shadow, mode, shadows};
 pub(crate) use self::wanted::wanted;
 use super::Document;
@@ -201,7 +202,7 @@ impl LoadedObject {
     /// changed.
     pub(crate) fn may_be_retried(&self) -> bool {
         self.fault.as_ref().is_some_and(|fault| {
-            fault.cause == Cause::Loading
+            matches!(fault.cause, Cause::Loading | Cause::CompilerFailed)
                 || MAY_BE_THERE.contains(&fault.cause) && self.config_maps.is_empty()
         })
     }
@@ -221,11 +222,12 @@ impl LoadedObject {
         hosts: &Hosts,
         objects: &PolicyObjects,
     ) -> Result<(Effect, String), Fault> {
+        load::document(object)?;
         let (module, cases) = self.module(object, hosts, objects).await?;
         if *object == self.object {
             self.wanted = Some(Digest::of(&module));
         }
-        let kept = (has_config_map(&object["spec"]) && hosts.fetches).then(|| module.clone());
+        let kept = (has_config_map(&object["spec"]) && hosts.review.is_none()).then(|| module.clone());
         let loaded = Self::loaded(object, module, cases, hosts).await?;
         if let Some(module) = kept {
             hosts.registry.keep(module).await;
@@ -241,8 +243,7 @@ impl LoadedObject {
         hosts: &Hosts,
     ) -> Result<(Effect, String), Fault> {
         let kind = if object["kind"] == ENGINE { ComponentKind::Engine } else { ComponentKind::Policy };
-        let compiled = hosts.compile(kind, &module, is_in_shadow(object)).await;
-        compiled.map_err(|error| Fault { cause: Cause::ModuleInvalid, why: format!("{error:#}") })?;
+        hosts.compile(kind, &module, is_in_shadow(object)).await?;
         let (object, hosts) = (object.clone(), hosts.clone());
         let loaded = spawn_blocking(move || load::load(&object, &module, &cases, &hosts)).await;
         loaded.unwrap_or_else(|panic| Err(Fault { cause: Cause::ModuleInvalid, why: panic.to_string() }))

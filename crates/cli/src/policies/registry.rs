@@ -17,6 +17,7 @@ use bindery_registry::{
     Access, Digest, Extra, Layout, Name, Reference, Registry, RegistryError, Repository, Timeouts, Trust,
     copy, pull, verify,
 };
+use bindery_webhook::ReviewPermit;
 use futures::future::{BoxFuture, FutureExt as _, TryFutureExt as _};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
@@ -25,6 +26,8 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
 use self::pull_secrets::PullSecrets;
+use super::object::blocking;
+use super::retry::pause;
 use crate::engine::CacheArgument;
 use crate::policy::registry::{KeyArguments, RegistryArguments};
 
@@ -34,9 +37,6 @@ pub(crate) const FOLDER: &str = "registry";
 const FETCHES: usize = 2;
 /// How long one fetch may take: others wait for it.
 const FETCH_MAX: Duration = Duration::from_secs(60);
-/// How long a reference that could not be fetched is left alone: doubled by each failure.
-const RETRY_MIN: Duration = Duration::from_secs(10);
-const RETRY_MAX: Duration = Duration::from_secs(600);
 /// How many references are remembered. Who may write objects could name any number.
 const REFERENCES_MAX: usize = 4_096;
 
@@ -207,13 +207,13 @@ impl RegistryModules {
         }
     }
 
-    /// The module of a reference, as it is kept. If it is not there, `may_fetch` begins to fetch it, and
-    /// [`RegistryModules::fetched`] tells the end.
+    /// The module of a reference, as it is kept. If it is not there, it begins to fetch it, unless this is a
+    /// review, and [`RegistryModules::fetched`] tells the end.
     pub(crate) async fn get(
         &self,
         reference: &str,
         pull: &Pull,
-        may_fetch: bool,
+        review: Option<&ReviewPermit>,
     ) -> Result<FetchedModule, Missing> {
         let missing = |why: String| Missing { why, is_unverified: false };
         let reference: Reference = reference.parse().map_err(missing)?;
@@ -224,7 +224,7 @@ impl RegistryModules {
         };
         // Reading and hashing takes a while.
         let (inner, runtime, of) = (Arc::clone(&self.0), Handle::current(), reference.clone());
-        let kept = spawn_blocking(move || runtime.block_on(inner.kept(&of, &digest))).await;
+        let kept = blocking(review, move || runtime.block_on(inner.kept(&of, &digest))).await;
         let asked = Asked { digest, reference, pull: pull.clone() };
         let why = match kept {
             Ok(Ok(module)) => {
@@ -246,7 +246,7 @@ impl RegistryModules {
         if self.0.pull_secrets.is_none() {
             return self.0.fetch_now(&asked).await.map_err(|error| asked.missing(&error));
         }
-        Err(self.fetch(asked, may_fetch))
+        Err(self.fetch(asked, review.is_none()))
     }
 
     /// Why a module is not there, after its fetch has begun if it is time.
@@ -380,10 +380,9 @@ impl Inner {
             Err(error) => {
                 tracing::warn!(%module, %error, "the module is not fetched; trying again later");
                 if let Some(failure) = failures.get_mut(&key) {
-                    let pause = RETRY_MIN.saturating_mul(1 << failure.failures.min(10)).min(RETRY_MAX);
                     failure.missing = asked.missing(&error);
+                    failure.retry_at = Some(Instant::now() + pause(failure.failures));
                     failure.failures += 1;
-                    failure.retry_at = Some(Instant::now() + pause);
                 }
             }
         }

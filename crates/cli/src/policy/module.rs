@@ -11,7 +11,7 @@ use bindery_host::{ComponentPolicy, Limits, Options, PolicyHost};
 use crate::engine::CacheArgument;
 
 /// What names of shipped policies begin with.
-const BUILTIN: &str = "builtin:";
+pub(crate) const BUILTIN: &str = "builtin:";
 /// What names of modules in a registry begin with.
 pub(crate) const REGISTRY: &str = "oci://";
 /// What names of modules in ConfigMaps begin with.

@@ -125,7 +125,7 @@ impl ConfiguredObjects {
     pub(super) fn reviewer(&self) -> Arc<dyn PolicyReviewer> {
         Arc::new(ObjectReviewer {
             objects: Arc::clone(&self.objects),
-            hosts: self.hosts.without_fetches(),
+            hosts: self.hosts.clone(),
             files: Arc::clone(&self.base.policies),
             mode: self.mode,
         })

@@ -150,9 +150,13 @@ fn a_name_cannot_become_another_path() {
         assert!(volume_path(name).is_err(), "{name:?}");
         assert!(claim_path(&ClaimKey::new("ns", name)).is_err(), "{name:?}");
         assert!(claim_path(&ClaimKey::new(name, "c")).is_err(), "{name:?}");
+        assert!(config_map_path("ns", name).is_err(), "{name:?}");
+        assert!(config_map_path(name, "m").is_err(), "{name:?}");
     }
     for (name, segment) in [("a?b", "a%3Fb"), ("a#b", "a%23b"), ("a b", "a%20b"), ("ü", "%C3%BC")] {
         assert_eq!(volume_path(name).unwrap(), format!("/api/v1/persistentvolumes/{segment}"));
+        let path = format!("/api/v1/namespaces/{segment}/configmaps/{segment}");
+        assert_eq!(config_map_path(name, name).unwrap(), path);
     }
 }
 

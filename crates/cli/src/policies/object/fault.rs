@@ -20,6 +20,8 @@ pub(crate) enum Cause {
     ModuleUnavailable,
     /// The trusted keys have not signed the module.
     SignatureInvalid,
+    /// The compiler failed, and not because of what the module is. It is tried again.
+    CompilerFailed,
     /// The module is not a component of this kind, or it failed.
     ModuleInvalid,
     /// The module does not accept the settings.
@@ -38,6 +40,7 @@ impl Cause {
             Self::Invalid => "Invalid",
             Self::ModuleUnavailable => "ModuleUnavailable",
             Self::SignatureInvalid => "SignatureInvalid",
+            Self::CompilerFailed => "CompilerFailed",
             Self::ModuleInvalid => "ModuleInvalid",
             Self::SettingsInvalid => "SettingsInvalid",
             Self::TrialFailed => "TrialFailed",
@@ -53,6 +56,7 @@ impl Fault {
             Cause::SettingsInvalid => "spec.settings",
             Cause::ModuleInvalid
             | Cause::ModuleUnavailable
+            | Cause::CompilerFailed
             | Cause::SignatureInvalid
             | Cause::TrialFailed
             | Cause::RolledBack

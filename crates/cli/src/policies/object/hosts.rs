@@ -4,8 +4,13 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use bindery_host::{Host, PolicyHost};
+use bindery_registry::Digest;
+use bindery_webhook::ReviewPermit;
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::super::registry::RegistryModules;
+use super::compilations::Compilations;
+use super::{Cause, Fault};
 use crate::compile::{ComponentKind, in_process};
 use crate::engine::CacheArgument;
 use crate::policy::module::{self, ShippedArgument};
@@ -17,13 +22,22 @@ pub(crate) struct Hosts {
     pub(super) policies: Arc<PolicyHost>,
     pub(super) shipped: ShippedArgument,
     pub(super) registry: RegistryModules,
-    /// Whether modules are fetched that are not kept.
-    pub(super) fetches: bool,
+    /// The permit of a review: its work holds it until it ends, and fetches nothing.
+    pub(super) review: Option<ReviewPermit>,
     cache: CacheArgument,
-    /// One component is compiled at a time, and one of a shadow beside it: what is to be enforced waits for
-    /// no shadow.
-    compiling: Arc<tokio::sync::Mutex<()>>,
-    compiling_shadow: Arc<tokio::sync::Mutex<()>>,
+    compilations: Arc<Compilations>,
+}
+
+/// Begins work that blocks. It holds the permit of a review until it ends.
+pub(crate) fn blocking<T: Send + 'static>(
+    review: Option<&ReviewPermit>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    let held = review.cloned();
+    spawn_blocking(move || {
+        let _held = held;
+        work()
+    })
 }
 
 impl Hosts {
@@ -38,16 +52,15 @@ impl Hosts {
             policies: Arc::new(module::host(cache)?),
             shipped: shipped.clone(),
             registry,
-            fetches: true,
+            review: None,
             cache: cache.clone(),
-            compiling: Arc::default(),
-            compiling_shadow: Arc::default(),
+            compilations: Arc::default(),
         })
     }
 
-    /// The same for reviews, which fetch nothing.
-    pub(crate) fn without_fetches(&self) -> Self {
-        Self { fetches: false, ..self.clone() }
+    /// The same for a review.
+    pub(crate) fn for_review(&self, permit: ReviewPermit) -> Self {
+        Self { review: Some(permit), ..self.clone() }
     }
 
     /// The modules of registries.
@@ -56,8 +69,13 @@ impl Hosts {
     }
 
     /// Has a component compiled that the cache does not have. Without a cache it is compiled when it is
-    /// loaded.
-    pub(super) async fn compile(&self, kind: ComponentKind, bytes: &[u8], is_shadow: bool) -> Result<()> {
+    /// loaded. What is to be enforced waits for no shadow and no review.
+    pub(super) async fn compile(
+        &self,
+        kind: ComponentKind,
+        bytes: &[u8],
+        is_shadow: bool,
+    ) -> Result<(), Fault> {
         let has_compiled = || match kind {
             ComponentKind::Engine => self.engines.has_compiled(bytes),
             ComponentKind::Policy => self.policies.has_compiled(bytes),
@@ -65,8 +83,13 @@ impl Hosts {
         if self.cache.engine_cache.is_none() || has_compiled() {
             return Ok(());
         }
-        let lock = if is_shadow { &self.compiling_shadow } else { &self.compiling };
-        let _one = lock.lock().await;
-        if has_compiled() { Ok(()) } else { in_process(kind, bytes, &self.cache).await }
+        let compile =
+            || async { if has_compiled() { Ok(Ok(())) } else { in_process(kind, bytes, &self.cache).await } };
+        let is_urgent = !is_shadow && self.review.is_none();
+        match self.compilations.run(is_urgent, Digest::of(bytes), compile).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(why)) => Err(Fault { cause: Cause::ModuleInvalid, why }),
+            Err(error) => Err(Fault { cause: Cause::CompilerFailed, why: format!("{error:#}") }),
+        }
     }
 }

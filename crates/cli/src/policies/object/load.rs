@@ -14,6 +14,17 @@ use super::{Cause, Effect, Fault, Hosts, trial};
 use crate::policy::carried;
 use crate::policy::judge::Tested;
 
+/// Reads and checks an object; none for an engine, which has no settings.
+pub(super) fn document(object: &Value) -> Result<Option<Document>, Fault> {
+    let invalid = |error: anyhow::Error| Fault { cause: Cause::Invalid, why: format!("{error:#}") };
+    if object["kind"] == ENGINE {
+        let document = parse::<EngineDocument>(object).map_err(invalid)?;
+        document.check().map_err(|why| invalid(anyhow!(why)))?;
+        return Ok(None);
+    }
+    Document::of(object).map(Some).map_err(invalid)
+}
+
 /// Loads the module of an object, checks its settings, and tries it, also by the golden cases that came with
 /// it.
 pub(super) fn load(
@@ -23,9 +34,7 @@ pub(super) fn load(
     hosts: &Hosts,
 ) -> Result<(Effect, String), Fault> {
     let fault = |cause| move |error: anyhow::Error| Fault { cause, why: format!("{error:#}") };
-    if object["kind"] == ENGINE {
-        let document = parse::<EngineDocument>(object).map_err(fault(Cause::Invalid))?;
-        document.check().map_err(|why| fault(Cause::Invalid)(anyhow!(why)))?;
+    let Some(document) = document(object)? else {
         let limits = Limits::default();
         let engine = hosts.engines.load(module, limits);
         let engine = engine.map_err(anyhow::Error::from).map_err(fault(Cause::ModuleInvalid))?;
@@ -33,8 +42,7 @@ pub(super) fn load(
         let engine = Arc::new(engine);
         trial::engine(Arc::<ComponentEngine>::clone(&engine)).map_err(fault(Cause::TrialFailed))?;
         return Ok((Effect::Engine(Arc::new(ObservedEngine::new(engine))), digest));
-    }
-    let document = Document::of(object).map_err(fault(Cause::Invalid))?;
+    };
     let policy = hosts.policies.load(module, Limits::policy()).map_err(anyhow::Error::from);
     let policy = policy.map_err(fault(Cause::ModuleInvalid))?;
     let digest = policy.digest().to_owned();

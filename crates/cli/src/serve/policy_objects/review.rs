@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bindery_kube::PolicyObjects;
 use bindery_policy::{Chain, ENGINE, EffectMode, RECLAIM_POLICY};
-use bindery_webhook::{PolicyFinding, PolicyReviewer};
+use bindery_webhook::{PolicyFinding, PolicyReviewer, ReviewPermit};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -27,7 +27,7 @@ pub(super) struct ObjectReviewer {
 }
 
 impl ObjectReviewer {
-    async fn find(&self, object: Value) -> Result<(), PolicyFinding> {
+    async fn find(&self, object: Value, permit: ReviewPermit) -> Result<(), PolicyFinding> {
         let mut loading = LoadedObject::new(object);
         if loading.is_off() {
             return Ok(());
@@ -37,7 +37,8 @@ impl ObjectReviewer {
             return Err(PolicyFinding::Refused { field: "spec.mode", why: limit::too_many() });
         }
         self.check_others(&object)?;
-        let attempt = timeout(ATTEMPT_MAX, loading.attempt(&object, &self.hosts, &self.objects)).await;
+        let hosts = self.hosts.for_review(permit);
+        let attempt = timeout(ATTEMPT_MAX, loading.attempt(&object, &hosts, &self.objects)).await;
         let Ok(attempt) = attempt else {
             let why = "its module takes long to read or to compile: the status will say whether it works";
             return Err(PolicyFinding::Doubtful(why.to_owned()));
@@ -48,11 +49,13 @@ impl ObjectReviewer {
                 Err(PolicyFinding::Doubtful(why.to_owned()))
             }
             Ok(_) => Ok(()),
-            // A signature may have been written meanwhile: a review asks no registry.
-            Err(fault) if matches!(fault.cause, Cause::ModuleUnavailable | Cause::SignatureInvalid) => {
-                Err(PolicyFinding::Doubtful(fault.why))
-            }
-            Err(fault) => Err(PolicyFinding::Refused { field: fault.field(), why: fault.why }),
+            Err(fault) => Err(match fault.cause {
+                // A signature may have been written meanwhile: a review asks no registry.
+                Cause::ModuleUnavailable | Cause::SignatureInvalid | Cause::CompilerFailed => {
+                    PolicyFinding::Doubtful(fault.why)
+                }
+                _ => PolicyFinding::Refused { field: fault.field(), why: fault.why },
+            }),
         }
     }
 
@@ -89,7 +92,7 @@ fn taken(by: &str, name: &str) -> PolicyFinding {
 }
 
 impl PolicyReviewer for ObjectReviewer {
-    fn review(&self, object: Value) -> BoxFuture<'_, Result<(), PolicyFinding>> {
-        self.find(object).boxed()
+    fn review(&self, object: Value, permit: ReviewPermit) -> BoxFuture<'_, Result<(), PolicyFinding>> {
+        self.find(object, permit).boxed()
     }
 }
