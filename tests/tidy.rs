@@ -67,9 +67,25 @@ const IMPURE: [&str; 12] = [
 /// The crates that reach a cluster only through `Port`: they may not depend on a Kubernetes client.
 const BEHIND_THE_PORT: [&str; 4] = ["bindery-controller", "bindery-host", "bindery-journal", "bindery-store"];
 
-/// Functions of core that guard and engine may both call: names, set operations and formatting, but no rules.
-const SHARED_FUNCTIONS: [&str; 10] =
-    ["contains", "default", "fmt", "is_empty", "iter", "len", "name", "new", "target", "uid"];
+/// Functions of core that guard and engine may both call: names, look-ups, set operations and formatting, but
+/// no rules.
+const SHARED_FUNCTIONS: [&str; 15] = [
+    "as_ref",
+    "contains",
+    "default",
+    "fmt",
+    "found",
+    "is_empty",
+    "iter",
+    "key",
+    "len",
+    "map",
+    "name",
+    "new",
+    "regarding",
+    "target",
+    "uid",
+];
 
 #[test]
 fn dependencies_between_crates_are_those_of_the_architecture() {

@@ -12,9 +12,6 @@
 //! A connection may die silently, and with it others of the same pool. So one attempt takes only a part of
 //! the time that a holder has, and the next attempt uses new connections.
 
-#[cfg(test)]
-mod tests;
-
 use std::time::Duration;
 
 use bindery_controller::Intake;
@@ -393,3 +390,6 @@ impl Elector {
 fn now() -> String {
     format!("{:.6}", jiff::Timestamp::now())
 }
+
+#[cfg(test)]
+mod tests;

@@ -119,8 +119,8 @@ impl Proofs {
     }
 }
 
-/// UID and version of an object that was read; `None` if it does not exist. The error says why it could not be
-/// read.
+/// UID and version of an object that was read; `None` if it does not exist. The error says why it could not
+/// be read.
 fn identity<T>(
     read: &Lookup<Arc<T>>,
     of: impl FnOnce(&T) -> (Uid, Version),

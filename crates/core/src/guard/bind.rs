@@ -202,7 +202,7 @@ impl StepCheck<'_> {
                 format!("spec.capacity is {capacity}, while claim {} asks for {}", claim.key, claim.request);
             return self.refuse_volume(Breach::TooSmall, volume, sentence);
         }
-        let wanted = claim.class_or_empty();
+        let wanted = claim.class.as_deref().unwrap_or_default();
         if class && *volume.class != *wanted {
             return differs(Breach::ClassDiffers, "spec.storageClassName", &volume.class, &wanted);
         }

@@ -228,7 +228,7 @@ impl StepCheck<'_> {
                 "its provisioner annotations are written only at the start of its own provision operation";
             return self.refuse_claim(Breach::OutOfPlace, claim, sentence);
         };
-        let class = self.case.class(claim.class_or_empty()).found();
+        let class = self.case.class(claim.class.as_deref().unwrap_or_default()).found();
         let named = class.map(|class| class.provisioner.clone());
         let is_named = named.as_ref() == Some(provisioner) || running.plugin == provisioner;
         let translates = |from: &Text| match self.case.migration(from) {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::bind::{carries, names};
+use super::step::key_of;
 use crate::{
     AccessModes, Answer, BindingMode, Claim, ClaimKey, Class, Exchange, Finding, Handle, IN_TREE_PREFIX,
     Lookup, MatchVerdict, Migration, NO_PROVISIONER, Quantity, Query, Question, ReclaimPolicy, Rule,
@@ -106,7 +107,7 @@ fn is_rejected(volume: &Text, told: &[Exchange]) -> bool {
 /// Whether the volume is one half of a complete pair with a claim of another name.
 fn has_owner(volume: &Volume, claim: &Claim, told: &[Exchange]) -> bool {
     let Some(claim_ref) = &volume.claim_ref else { return false };
-    let key = claim_ref.claim_key();
+    let key = key_of(claim_ref);
     key != claim.key && claim_told(&key, told).is_some_and(|owner| is_pair(owner, volume))
 }
 

@@ -2,7 +2,7 @@
 
 use super::case::RunningOperation;
 use super::claim::is_settled;
-use super::step::StepCheck;
+use super::step::{StepCheck, key_of};
 use super::volume::{is_migrated, is_released};
 use super::{Breach, Objection};
 use crate::{
@@ -56,7 +56,7 @@ impl StepCheck<'_> {
         if !self.case.provisioning_on() {
             return no("the engine was not told that dynamic provisioning is on".into());
         }
-        let name = claim.class_or_empty();
+        let name = claim.class.as_deref().unwrap_or_default();
         let Lookup::Found(class) = self.case.class(name) else {
             return no(format!("class {name:?} was not found"));
         };
@@ -234,7 +234,7 @@ impl StepCheck<'_> {
     /// Whether no pod uses the volume. Pods of a cached claim with the same name use another volume.
     fn is_unused(&self, volume: &Volume) -> bool {
         volume.claim_ref.as_ref().is_some_and(|claim_ref| {
-            let key = claim_ref.claim_key();
+            let key = key_of(claim_ref);
             self.case
                 .pods(&key)
                 .is_some_and(|pods| pods.iter().all(|pod| pod.terminated) || self.case.claim_cached(&key))
@@ -267,7 +267,7 @@ impl StepCheck<'_> {
             let sentence = format!("the new volume would be {name:?}, not {derived:?}");
             return self.refuse_claim(Breach::NameNotDerived, &claim, sentence);
         }
-        let wanted = claim.class_or_empty();
+        let wanted = claim.class.as_deref().unwrap_or_default();
         if **class != *wanted || plugin != running.plugin || is_settled(&claim) {
             let sentence = format!(
                 "the new volume would have class {class:?} of plugin {plugin:?}, not {wanted:?} of {:?}",

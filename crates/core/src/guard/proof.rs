@@ -1,7 +1,7 @@
 //! Live reads as proof: that a volume's claim has left it (G4), and what a volume is like before its claim is
 //! written Lost or bound.
 
-use super::step::StepCheck;
+use super::step::{StepCheck, key_of};
 use super::{Breach, Objection};
 use crate::{Claim, Key, Lookup, OperationKind, ReclaimPolicy, Text, Uid, Volume};
 
@@ -27,7 +27,7 @@ impl<'a> StepCheck<'a> {
             return self.refuse_volume(Breach::VolumePhaseWrong, volume, sentence);
         };
         self.readable_claim_of(volume)?;
-        let key = claim_ref.claim_key();
+        let key = key_of(claim_ref);
         let lives = |pointer: &str| {
             if self.case.told_live_claim(&key).is_none() {
                 let what = "its claim is there, as a live read shows";

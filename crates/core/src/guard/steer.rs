@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::bind::names;
 use super::effects::Effects;
-use super::step::StepCheck;
+use super::step::{StepCheck, key_of};
 use super::{Breach, Case, Objection, Refusal, View};
 use crate::{
     BindingMode, Choice, Claim, ClaimKey, ClaimPhase, ClaimTarget, Class, Decision, Key, Lookup, Outcome,
@@ -160,7 +160,7 @@ impl<'a> SteerCheck<'a> {
         rule: impl FnOnce(&StepCheck<'_>) -> Result<(), Objection>,
     ) -> Result<(), Objection> {
         if let Some(claim_ref) = &volume.claim_ref {
-            let sentence = format!("spec.claimRef names claim {}", claim_ref.claim_key());
+            let sentence = format!("spec.claimRef names claim {}", key_of(claim_ref));
             return refuse(Breach::ReservationWrong, Key::Volume(volume.name.clone()), sentence);
         }
         let request = Request { now: 0, subject: Subject::SyncClaim(Arc::new(claim.clone())) };
@@ -196,7 +196,7 @@ impl<'a> SteerCheck<'a> {
     }
 
     fn waits_for_consumer(&self, claim: &Claim) -> bool {
-        let class = self.view.class(claim.class_or_empty());
+        let class = self.view.class(claim.class.as_deref().unwrap_or_default());
         let waits = |class: &Class| class.binding_mode == Some(BindingMode::WaitForFirstConsumer);
         matches!(class, Lookup::Found(class) if waits(&class))
     }
@@ -345,7 +345,8 @@ fn needs(claim: &Claim, volume: &Volume, reservation: &Reservation) -> bool {
         && !volume.deleting
         && volume.capacity.unwrap_or_default() >= claim.request
         && volume.mode == claim.mode
-        && volume.attributes_class_or_empty() == claim.attributes_class_or_empty()
+        && volume.attributes_class.as_deref().unwrap_or_default()
+            == claim.attributes_class.as_deref().unwrap_or_default()
         && claim.access_modes.iter().all(|mode| volume.access_modes.contains(mode))
 }
 

@@ -3,7 +3,7 @@
 use super::case::Ref;
 use super::effects::Effects;
 use super::{Breach, Case, Objection, Refusal};
-use crate::{Action, Claim, ClaimKey, ClaimTarget, Key, Lookup, Text, Volume, VolumeTarget};
+use crate::{Action, Claim, ClaimKey, ClaimRef, ClaimTarget, Key, Lookup, Text, Volume, VolumeTarget};
 
 /// Checks one step, on the objects as the steps before it left them.
 #[derive(Clone, Copy)]
@@ -111,7 +111,7 @@ impl<'a> StepCheck<'a> {
         let uid = claim_ref.uid.as_ref()?;
         match self.effects.claim(uid) {
             Some(written) => Some(Ref::Borrowed(written)),
-            None => self.case.claim_of(&claim_ref.claim_key(), uid),
+            None => self.case.claim_of(&key_of(claim_ref), uid),
         }
     }
 
@@ -193,9 +193,7 @@ impl<'a> StepCheck<'a> {
     /// The claim that the volume names must be readable or absent (G7).
     pub(super) fn readable_claim_of(&self, volume: &Volume) -> Result<(), Objection> {
         match &volume.claim_ref {
-            Some(claim_ref) => {
-                self.readable_claim(&claim_ref.claim_key(), || Key::Volume(volume.name.clone()))
-            }
+            Some(claim_ref) => self.readable_claim(&key_of(claim_ref), || Key::Volume(volume.name.clone())),
             None => Ok(()),
         }
     }
@@ -251,4 +249,9 @@ impl<'a> StepCheck<'a> {
         let sentence = format!("one step names resourceVersion {first:?} and a later one {second:?}");
         self.refusal(Breach::TwoVersions, object, sentence)
     }
+}
+
+/// The key that a claimRef names.
+pub(super) fn key_of(claim_ref: &ClaimRef) -> ClaimKey {
+    ClaimKey { namespace: claim_ref.namespace.clone(), name: claim_ref.name.clone() }
 }
