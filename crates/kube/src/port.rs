@@ -137,7 +137,7 @@ impl Port for ApiPort {
     }
 
     fn emit(&self, note: &Note) {
-        self.events.emit(note, self.now());
+        self.events.emit(note, (self.clock)());
     }
 
     /// The time of this machine, or that of the API server if it is earlier: the API server has written since

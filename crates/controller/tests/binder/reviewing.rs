@@ -83,7 +83,7 @@ async fn an_engine_that_fails_acts_or_reads_without_end_has_found_nothing() {
                 let enqueue = Action::EnqueueClaim(claim("c").key);
                 Ok(Decision::new(vec![enqueue.into()], Outcome::Done))
             },
-            "the guard refused the review: claim ns/c: a review writes nothing",
+            "the guard refused the review: persistentvolumeclaim ns/c: a review writes nothing",
         ),
         (
             |_, _| Ok(Decision { requeue_after_ms: Some(1), ..Decision::done() }),

@@ -53,7 +53,8 @@ fn a_refusal_says_object_field_and_remedy() {
     for row in rows() {
         if let Some(breach) = Breach::ALL.iter().find(|breach| breach.name() == row.expected) {
             let text = row.case.check().expect_err("refused").to_string();
-            let object = text.starts_with("volume ") || text.starts_with("claim ns/");
+            let object =
+                text.starts_with("persistentvolume ") || text.starts_with("persistentvolumeclaim ns/");
             assert!(object && text.contains(breach.remedy()) && text.contains(breach.name()), "{text}");
         }
     }
