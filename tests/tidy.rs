@@ -69,22 +69,9 @@ const BEHIND_THE_PORT: [&str; 4] = ["bindery-controller", "bindery-host", "binde
 
 /// Functions of core that guard and engine may both call: names, look-ups, set operations and formatting, but
 /// no rules.
-const SHARED_FUNCTIONS: [&str; 15] = [
-    "as_ref",
-    "contains",
-    "default",
-    "fmt",
-    "found",
-    "is_empty",
-    "iter",
-    "key",
-    "len",
-    "map",
-    "name",
-    "new",
-    "regarding",
-    "target",
-    "uid",
+const SHARED_FUNCTIONS: [&str; 14] = [
+    "as_ref", "contains", "default", "fmt", "found", "is_empty", "iter", "key", "len", "map", "name", "new",
+    "target", "uid",
 ];
 
 #[test]

@@ -225,6 +225,7 @@ mod tests {
         let last = labelled(&[&one, &[("w", 49, 0)]]);
         assert!(last[0].contains(&"v98".to_owned()), "{last:?}");
     }
+
     #[test]
     fn equal_claims_of_many_volumes_begin_at_other_ones() {
         for are_apart in [false, true] {

@@ -29,7 +29,7 @@ impl Subject {
     }
 
     /// The object that is decided, as events name it; `None` for reviews, whose objects need not exist.
-    pub fn regarding(&self) -> Option<Regarding> {
+    pub fn event_object(&self) -> Option<Regarding> {
         match self {
             Self::SyncClaim(claim) => Some(Regarding::Claim(claim.target())),
             Self::SyncVolume(volume) => Some(Regarding::Volume(volume.target())),

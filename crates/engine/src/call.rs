@@ -43,7 +43,7 @@ impl From<Failure> for Halt {
 
 impl<'a> Call<'a> {
     pub(crate) fn new(cluster: &'a mut dyn Cluster, subject: &Subject) -> Self {
-        Self { cluster, subject: subject.regarding(), draft: Decision::done() }
+        Self { cluster, subject: subject.event_object(), draft: Decision::done() }
     }
 
     /// The decision.

@@ -153,7 +153,10 @@ impl Elector {
                 biased;
                 () = holds.closed() => break,
                 // Attempts that were refused at once leave the next tick too late for this.
-                () = tokio::time::sleep_until(lapses), if *holds.borrow() => self.stand_down(&holds),
+                () = tokio::time::sleep_until(lapses), if *holds.borrow() => {
+                    tracing::warn!(lease = self.named(), "the Lease was not renewed in time; standing down");
+                    holds.send_replace(false);
+                }
                 _ = ticks.tick() => self.attempt(&mut attempts, &holds).await,
             }
         }
@@ -200,16 +203,7 @@ impl Elector {
             Err(fault) => {
                 attempts.not_before = Instant::now() + fault.pause().unwrap_or_default();
                 self.failed(&fault, attempts.answered.elapsed() >= deadline);
-                if attempts.renewed.elapsed() >= deadline {
-                    self.stand_down(holds);
-                }
             }
-        }
-    }
-
-    fn stand_down(&self, holds: &watch::Sender<bool>) {
-        if holds.send_if_modified(|holds| std::mem::replace(holds, false)) {
-            tracing::warn!(lease = self.named(), "the Lease was not renewed in time; standing down");
         }
     }
 

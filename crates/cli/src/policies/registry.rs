@@ -198,9 +198,14 @@ impl RegistryModules {
 
     /// The modules that objects name: in registries by the digest of the manifest, in ConfigMaps by that of
     /// the module. Others are removed first where there is too little room.
-    pub(crate) fn want(&self, modules: Vec<(Digest, Wanted)>) {
+    pub(crate) fn want(&self, modules: impl IntoIterator<Item = (Digest, Wanted)>) {
+        self.0.wanted.lock().clear();
+        self.want_also(modules);
+    }
+
+    /// Further modules that objects name.
+    pub(crate) fn want_also(&self, modules: impl IntoIterator<Item = (Digest, Wanted)>) {
         let mut wanted = self.0.wanted.lock();
-        wanted.clear();
         for (module, of) in modules {
             let known = wanted.entry(module).or_insert(of);
             *known = of.max(*known);
@@ -338,8 +343,8 @@ impl Inner {
         self.keep_with_room(&digest, || layout.put_module(module.clone()).boxed()).await
     }
 
-    /// Keeps a module by `keep`. While there is no room, removes those that no object names, and then those
-    /// of shadows; not `new`, whose object is not loaded yet.
+    /// Calls `keep` until it has room for a module. Before the second try it removes modules that no object
+    /// names, and before the third those of shadows. It never removes `new`, whose object is not loaded yet.
     async fn keep_with_room<'a>(
         &self,
         new: &Digest,

@@ -254,10 +254,11 @@ impl ConfiguredObjects {
 
     /// Takes over what an object has loaded. Returns what else is to be in effect.
     fn finish(&mut self, name: ObjectName, loaded: LoadedObject) -> Changed {
+        // One of a ConfigMap is known by its bytes only now.
+        self.hosts.registry().want_also(loaded.wanted());
         let changed = self.replace(name, loaded);
         let config_maps = self.loaded.values().flat_map(LoadedObject::config_maps).collect();
         self.objects.follow(&config_maps);
-        self.want(&self.objects.all());
         changed
     }
 

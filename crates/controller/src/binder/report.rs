@@ -88,7 +88,7 @@ impl<P: Port> Binder<P> {
         decision: &Decision,
         rejections: Option<&Rejections>,
     ) -> bool {
-        let (Some(rejections), Some(regarding)) = (rejections, request.subject.regarding()) else {
+        let (Some(rejections), Some(regarding)) = (rejections, request.subject.event_object()) else {
             return false;
         };
         // In mode steer upstream emits the events of decisions, and knows no policy.
@@ -114,7 +114,7 @@ impl<P: Port> Binder<P> {
         decision: &Decision,
         unscored: Option<&Unscored>,
     ) {
-        let (Some(unscored), Some(regarding)) = (unscored, request.subject.regarding()) else { return };
+        let (Some(unscored), Some(regarding)) = (unscored, request.subject.event_object()) else { return };
         if decision.chosen().is_none() {
             return;
         }
@@ -189,7 +189,7 @@ impl<P: Port> Binder<P> {
 
     /// Emits a warning about the object of a request.
     fn warn(&self, request: &Request, reason: &'static str, message: String) {
-        let Some(regarding) = request.subject.regarding() else { return };
+        let Some(regarding) = request.subject.event_object() else { return };
         self.tell(&Note { regarding, event_type: EventType::Warning, reason, message });
     }
 

@@ -222,7 +222,7 @@ impl<T> ShadowDecider<T> {
             Active::Offered(offered) => Told::Offers(offered.volumes.clone()),
         };
         let kind = active.difference(shadow)?;
-        let object = match made.request.subject.regarding()? {
+        let object = match made.request.subject.event_object()? {
             Regarding::Claim(claim) => format!("pvc {}", claim.key),
             Regarding::Volume(volume) => format!("pv {}", volume.name),
         };

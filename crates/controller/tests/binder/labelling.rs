@@ -217,6 +217,14 @@ async fn a_volume_loses_its_label_when_a_sibling_gets_too_many() {
     .await;
 }
 
+/// Has a pod use a claim, and waits until a new volume has its label.
+async fn until_labelled_for(double: &Double, binder: &Binder<Double>, claim: &str) {
+    use_claims(binder, &[claim]);
+    double.rest().await;
+    double.change(|objects| objects.put_volume(local("v", 1)));
+    double.until("it is labelled", || labelled(double, claim) == names(&["v"])).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_volume_passes_a_claim_that_is_older_than_its_class() {
     let double = Double::new();
@@ -226,10 +234,7 @@ async fn a_volume_passes_a_claim_that_is_older_than_its_class() {
         double.rest().await;
         deliver_class(&binder);
         double.change(|objects| objects.put_claim(claim("d")));
-        use_claims(&binder, &["d"]);
-        double.rest().await;
-        double.change(|objects| objects.put_volume(local("v", 1)));
-        double.until("it is labelled", || labelled(&double, "d") == names(&["v"])).await;
+        until_labelled_for(&double, &binder, "d").await;
     })
     .await;
 }
@@ -246,10 +251,7 @@ async fn a_volume_passes_a_claim_that_was_made_again_and_is_not_steered() {
             objects.put_claim(Claim { uid: "uid-again".into(), steered: false, ..claim("c") });
             objects.put_claim(claim("d"));
         });
-        use_claims(&binder, &["d"]);
-        double.rest().await;
-        double.change(|objects| objects.put_volume(local("v", 1)));
-        double.until("it is labelled", || labelled(&double, "d") == names(&["v"])).await;
+        until_labelled_for(&double, &binder, "d").await;
     })
     .await;
 }

@@ -1,45 +1,48 @@
 //! The modules that objects name, so that they are kept.
 
-use bindery_policy::ObjectStatus;
+use bindery_policy::{LastGood, ObjectStatus};
 use bindery_registry::Digest;
 use serde_json::Value;
 
 use super::super::registry::{Wanted, named_digest};
-use super::{LoadedObject, LoadedObjects};
+use super::LoadedObject;
+use super::shadow::{is_in_shadow, is_shadow};
 use crate::policy::module::CONFIG_MAP;
 
 impl LoadedObject {
-    /// An object that is not loaded yet, with the generations of its status.
-    fn of_status(object: &Value, status: &Value) -> Self {
-        let known: ObjectStatus = serde_json::from_value(status.clone()).unwrap_or_default();
-        let mut named = Self::new(object.clone());
-        named.remember(None, &known);
-        named
-    }
-
-    /// The modules of registries that it names now and in its earlier generations, by the digest that it
-    /// names; those of ConfigMaps that were good, by the digest of their bytes.
-    fn kept_modules(&self) -> impl Iterator<Item = Digest> {
-        let earlier = self.good().into_iter().chain(&self.history);
-        let earlier = earlier.filter_map(|good| match good.spec.get("module")?.as_str()? {
-            module if module.starts_with(CONFIG_MAP) => good.digest.parse().ok(),
-            module => named_digest(module),
-        });
-        self.object["spec"]["module"].as_str().and_then(named_digest).into_iter().chain(earlier)
+    /// The modules that it names.
+    pub(crate) fn wanted(&self) -> impl Iterator<Item = (Digest, Wanted)> {
+        modules(&self.object, self.good(), &self.history)
     }
 }
 
-/// The modules that objects name: `all`, each with its status, and what is loaded. A load takes a while, and
-/// its object names modules before it begins.
-pub(crate) fn wanted(all: &[(Value, Value)], loaded: &LoadedObjects) -> Vec<(Digest, Wanted)> {
+/// The modules that objects name, each with its status. A load takes a while, and its object names modules
+/// before it begins.
+pub(crate) fn wanted(all: &[(Value, Value)]) -> Vec<(Digest, Wanted)> {
     let mut wanted = Vec::new();
-    let mut want = |object: &LoadedObject| {
-        let of = if object.is_shadow() { Wanted::ForShadow } else { Wanted::ForEffect };
-        wanted.extend(object.kept_modules().map(|module| (module, of)));
-    };
-    all.iter().for_each(|(object, status)| want(&LoadedObject::of_status(object, status)));
-    loaded.values().for_each(want);
+    for (object, status) in all {
+        let known: ObjectStatus = serde_json::from_value(status.clone()).unwrap_or_default();
+        wanted.extend(modules(object, known.last_good.as_ref(), &known.history));
+    }
     wanted
+}
+
+/// The modules of registries that an object names now and in its earlier generations, by the digest that it
+/// names; those of ConfigMaps that were good, by the digest of their bytes.
+fn modules<'a>(
+    object: &Value,
+    good: Option<&'a LastGood>,
+    history: &'a [LastGood],
+) -> impl Iterator<Item = (Digest, Wanted)> {
+    let in_shadow = good.map_or_else(|| is_in_shadow(object), is_shadow);
+    let of = if in_shadow { Wanted::ForShadow } else { Wanted::ForEffect };
+    let earlier =
+        good.into_iter().chain(history).filter_map(|good| match good.spec.get("module")?.as_str()? {
+            module if module.starts_with(CONFIG_MAP) => good.digest.parse().ok(),
+            module => named_digest(module),
+        });
+    let now = object["spec"]["module"].as_str().and_then(named_digest);
+    now.into_iter().chain(earlier).map(move |module| (module, of))
 }
 
 #[cfg(test)]
@@ -85,6 +88,6 @@ mod tests {
             (6, Wanted::ForEffect),
         ];
         let expected = expected.map(|(of, wanted)| (digest(of), wanted));
-        assert_eq!(wanted(&all, &LoadedObjects::new()), expected);
+        assert_eq!(wanted(&all), expected);
     }
 }

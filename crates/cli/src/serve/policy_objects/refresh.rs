@@ -18,7 +18,8 @@ impl ConfiguredObjects {
         let held = limit::holders(&self.loaded);
         let mut all = self.objects.all();
         // Before loads begin, which make room for what they fetch.
-        self.want(&all);
+        let loaded = self.loaded.values().flat_map(LoadedObject::wanted);
+        self.hosts.registry().want(wanted(&all).into_iter().chain(loaded));
         // Those in effect get room in the cache before shadows.
         all.sort_by_key(|(object, _)| is_in_shadow(object));
         let surplus = limit::surplus(all.iter().map(|(object, _)| object));
@@ -43,11 +44,6 @@ impl ConfiguredObjects {
         });
         changed.active |= held != limit::holders(&self.loaded);
         changed
-    }
-
-    /// Tells the registry which modules these objects, and those that are loaded, name.
-    pub(super) fn want(&self, all: &[(Value, Value)]) {
-        self.hosts.registry().want(wanted(all, &self.loaded));
     }
 
     /// Begins to load an object if it has changed, or an earlier generation of it is to come back.
