@@ -193,11 +193,13 @@ impl Cluster {
         &self,
         further: impl AsyncFn(&Snapshot) -> Vec<String>,
     ) -> Result<(), Vec<String>> {
-        let mut wrong = Vec::new();
+        let mut wrong = vec!["no look at the cluster has ended".to_owned()];
         let settled = poll(async || {
             let moment = snapshot_without_stock(&self.client).await.unwrap();
-            wrong = moment.violations().iter().map(ToString::to_string).collect();
-            wrong.extend(further(&moment).await);
+            let mut found: Vec<_> = moment.violations().iter().map(ToString::to_string).collect();
+            found.extend(further(&moment).await);
+            // Assigned at once: patience may end during a look.
+            wrong = found;
             wrong.is_empty().then_some(())
         });
         settled.await.ok_or(wrong)

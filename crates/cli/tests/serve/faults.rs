@@ -25,7 +25,7 @@ use super::load::{Load, Unserved, chance, check_snapshots, is_abandoned, names_a
 /// How long each fault lasts by default.
 const SECONDS: u64 = 6;
 /// Log message, with the claim's UID, about a provisioned folder that may be left.
-const ABANDONED: &str = "abandoned after provisioning";
+const LEAVES: &str = "ended while provisioning";
 /// Log message about a lost connection.
 const NO_ANSWER: &str = "no answer from the API server";
 const SNAPSHOT_EVERY: Duration = Duration::from_millis(500);
@@ -238,17 +238,17 @@ impl Trial {
         (self.replica.metric("bindery_leader").await, other.metric("bindery_leader").await)
     }
 
-    /// Errors in the data of volumes. As upstream does, a replica that steps down between provisioning a
-    /// folder and creating its volume leaves the folder if the claim goes meanwhile; it logs that.
+    /// Errors in the data of volumes. As upstream does, a replica that steps down while it provisions a
+    /// folder, or before it has created the volume, leaves the folder if the claim goes meanwhile; it logs
+    /// that.
     async fn losses(&self) -> Vec<String> {
         let mut losses = self.load.losses().await;
         if !losses.is_empty() {
             let log = self.replica.log();
-            let abandoned: Vec<&str> = log.lines().filter(|line| line.contains(ABANDONED)).collect();
+            let left: Vec<&str> = log.lines().filter(|line| line.contains(LEAVES)).collect();
             losses.retain(|loss| {
                 let uid = loss.split_once("/pvc-").and_then(|(_, rest)| rest.split(' ').next());
-                !(is_abandoned(loss)
-                    && uid.is_some_and(|uid| abandoned.iter().any(|line| line.contains(uid))))
+                !(is_abandoned(loss) && uid.is_some_and(|uid| left.iter().any(|line| line.contains(uid))))
             });
         }
         losses

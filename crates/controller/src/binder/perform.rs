@@ -62,7 +62,9 @@ struct RunningOperation<T> {
     point: Point,
     returned: Returned,
     template: Option<T>,
-    has_ended: bool,
+    /// Whether a plugin was called that provisions, and the engine has not found an end for that yet: it may
+    /// have made storage that no volume is known to have.
+    may_leave_storage: bool,
 }
 
 impl<P: Port> Binder<P> {
@@ -94,7 +96,6 @@ impl<P: Port> Binder<P> {
         let mut lock = self.intake.queue().lock(&key).await;
         let mut running = RunningOperation::new(operation, subject);
         let result = self.run_steps(&mut lock, &mut running).await;
-        running.has_ended = true;
         match &result {
             Ok(()) => {
                 self.metrics.operations.inc();
@@ -161,6 +162,9 @@ impl<P: Port> Binder<P> {
             self.intake.queue().add_after(lock.key().clone(), Timer::Refresh, delay);
         }
         running.learn(&exchanges, &carried);
+        if carried.failure.is_none() && !matches!(decision.outcome, Outcome::Continue(_)) {
+            running.may_leave_storage = false;
+        }
         match (decision.outcome, carried.failure.take()) {
             (Outcome::Done, None) => Ok(ControlFlow::Break(())),
             (Outcome::Failed(failure), None) => Err(SyncError::Failed(failure).into()),
@@ -206,6 +210,7 @@ impl<P: Port> Binder<P> {
         let result = match (call, &running.subject) {
             (PluginOperation::Provision, OperationSubject::Claim(claim)) => {
                 let order = Order::of(claim);
+                running.may_leave_storage = true;
                 plugin.provision(&order).await.map(|template| running.template = Some(template))
             }
             (PluginOperation::Delete, OperationSubject::Volume(volume)) => plugin.delete(volume).await,
@@ -237,7 +242,7 @@ impl<P: Port> Binder<P> {
 impl<T> RunningOperation<T> {
     fn new(operation: Operation, subject: OperationSubject) -> Self {
         let (point, returned) = (Point::Start, Returned::Success);
-        Self { operation, subject, fresh: None, point, returned, template: None, has_ended: false }
+        Self { operation, subject, fresh: None, point, returned, template: None, may_leave_storage: false }
     }
 
     fn request(&self, now: bindery_core::Timestamp) -> Request {
@@ -288,9 +293,9 @@ impl<T> RunningOperation<T> {
 impl<T> Drop for RunningOperation<T> {
     fn drop(&mut self) {
         // It must not be deleted here: the next leader may have given it to the same claim, by the same name.
-        if !self.has_ended && self.template.is_some() {
+        if self.may_leave_storage {
             tracing::warn!(
-                "abandoned after provisioning, before the volume was known to be created; if the claim is \
+                "ended while provisioning, before the volume was known to be created; if the claim is \
                  deleted now, the provisioned storage is left behind"
             );
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bindery_controller::{Configuration, Order, Plugin, PluginError};
 use bindery_core::{Plugin as Description, PluginOperation, Text, Volume};
-use futures::future::{BoxFuture, FutureExt as _};
+use futures::future::{BoxFuture, FutureExt as _, TryFutureExt as _};
 use tokio::sync::Semaphore;
 
 use crate::double::Double;
@@ -13,7 +13,7 @@ use crate::double::Double;
 /// Name of the plugin: one that is not migrated to a CSI driver.
 pub(crate) const DISK: &str = "kubernetes.io/host-path";
 
-/// A plugin that deletes and recycles, once the test lets it.
+/// A plugin that works once the test lets it.
 pub(crate) struct Disk {
     double: Double,
     /// Its work waits for a permit; there are plenty unless a test takes them away.
@@ -49,7 +49,7 @@ impl Disk {
 
 impl Plugin<Volume> for Disk {
     fn describe(&self) -> Description {
-        Description { provisions: false, ..bindery_kit::plugin(DISK) }
+        bindery_kit::plugin(DISK)
     }
 
     fn supports(&self, volume: &Volume) -> bool {
@@ -61,11 +61,11 @@ impl Plugin<Volume> for Disk {
     }
 
     fn provision<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Volume, PluginError>> {
-        panic!("no test provisions: {order:?}")
+        self.work().map_ok(|()| bindery_kit::volume(&order.name)).boxed()
     }
 
     fn discard<'a>(&'a self, _: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
-        panic!("no test provisions")
+        self.work().boxed()
     }
 
     fn delete<'a>(&'a self, _: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {

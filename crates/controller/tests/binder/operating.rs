@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use bindery_controller::{Binder, OPERATION_BACKOFF, Parts, Settings, WriteError};
 use bindery_core::{
-    Action, Answer, ClaimPhase, Cluster, Decision, Engine, EngineFault, FINALIZER_IN_TREE, Follows, Key,
-    Message, Operation, OperationKind, Outcome, Point, Question, ReclaimPolicy, Request, Source, Step,
-    Subject, Version, Volume, VolumePhase,
+    Action, Answer, BindingMode, Claim, ClaimPhase, Cluster, Decision, Engine, EngineFault,
+    FINALIZER_IN_TREE, Follows, Key, Message, Operation, OperationKind, Outcome, Point, Question,
+    ReclaimPolicy, Request, Source, Step, Subject, Version, Volume, VolumePhase,
 };
 use bindery_engine::DefaultEngine;
+use bindery_kit::Logged;
 use bindery_store::{Delivery, Kind};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::level_filters::LevelFilter;
 
 use crate::disk::{DISK, Disk};
 use crate::double::{Double, PROTECTION, Scripted, binder_of, claim, parts, volume};
@@ -322,6 +324,35 @@ async fn an_operation_that_backs_off_at_the_end_is_tried_by_the_next_loop() {
     let has_failed = || binder.metrics().operation_errors.get() == 1;
     run_during(&binder, double.until("it has failed", has_failed)).await;
     run_during(&binder, double.until("the volume is gone", || !double.has_volume("v1"))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn storage_that_an_operation_may_leave_at_its_end_is_logged() {
+    for (end, is_gated, fails, is_left) in [
+        ("the loop ends while the plugin works", true, false, true),
+        ("the engine fails after the plugin", false, true, true),
+        ("the volume is created", false, false, false),
+    ] {
+        let log = Logged::from(LevelFilter::WARN);
+        let double = Double::new();
+        double.add_claim(&Claim { class: Some("gold".into()), ..claim("c1") });
+        let disk = Disk::new(&double);
+        let _held = is_gated.then(|| Arc::clone(&disk.gate).try_acquire_many_owned(1_000));
+        let engine = Scripted(move |request: &Request, cluster: &mut dyn Cluster| match &request.subject {
+            Subject::SyncClaimOperation(progress) if fails && progress.point == Point::Provisioned => {
+                Err(EngineFault::Trapped("unreachable".to_owned()))
+            }
+            _ => Ok(bindery_engine::decide(request, cluster)?),
+        });
+        let binder = binder(&double, &disk, engine);
+        let class = bindery_kit::class("gold", DISK, Some(BindingMode::Immediate));
+        binder.intake().deliver(Delivery::applied(class));
+        let ended = || binder.metrics().operations.get() + binder.metrics().operation_errors.get() > 0;
+        let works = || double.story().contains(&"disk begins");
+        run_during(&binder, double.until(end, || if is_gated { works() } else { ended() })).await;
+        let text = log.text();
+        assert_eq!(text.contains("ended while provisioning"), is_left, "{end}: {text}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
