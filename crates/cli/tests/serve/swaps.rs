@@ -3,6 +3,7 @@
 //! and no memory is left.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_cluster::{
@@ -132,6 +133,8 @@ async fn a_leader_killed_while_an_engine_compiles_leaves_it_to_the_next() {
 
 /// Swaps under load, and as many without; `cargo xtask soak swaps` sets a higher number (`BINDERY_SWAPS`).
 const SWAPS: u64 = 20;
+/// Claims that are bound during each swap whose cost is counted.
+const CLAIMS: usize = 10;
 /// Swaps without load before memory is read for the first time, so that the allocator has settled.
 const SETTLING: u64 = 40;
 /// Memory that all swaps together may leave, in KiB.
@@ -139,7 +142,7 @@ const LEFT_KIB: u64 = 10 << 10;
 
 /// A replica whose engine and policy are swapped in turn.
 struct Swapping {
-    cluster: Cluster,
+    cluster: Arc<Cluster>,
     load: Load,
     chance: StdRng,
     replica: Replica,
@@ -155,7 +158,15 @@ impl Swapping {
         let flags = [&load.argument(), "--policy-objects=true", "--policies", &shipped];
         let mut replica = cluster.replica_with("first", &flags);
         replica.until_leading().await;
-        Self { cluster, load, chance, replica, swaps: 0 }
+        Self { cluster: Arc::new(cluster), load, chance, replica, swaps: 0 }
+    }
+
+    /// The decisions and the writes so far.
+    async fn counts(&self) -> [u64; 2] {
+        [
+            self.replica.metric("bindery_decisions_total").await,
+            self.replica.metric("bindery_writes_total").await,
+        ]
     }
 
     /// Swaps engine or policy to another one, while tenants come for this time.
@@ -204,4 +215,44 @@ async fn swaps_under_load_lose_no_claim_and_leave_no_memory() {
     let after = resident_kib(swapping.replica.id());
     println!("{swaps} swaps twice, {} tenants, {before} KiB before, {after} after", swapping.load.count());
     assert!(after <= before + LEFT_KIB, "{before} KiB before, {after} KiB after");
+}
+
+/// Each volume is available before its claim comes, so a bind takes four writes.
+#[tokio::test]
+async fn binds_during_swaps_cost_the_same_writes_and_events_as_without() {
+    let mut swapping = Swapping::new().await;
+    let cluster = Arc::clone(&swapping.cluster);
+    let swaps = number_from_env("BINDERY_SWAPS").unwrap_or(SWAPS);
+    let volumes: Vec<_> = (0..2 * swaps * CLAIMS as u64).map(|volume| format!("v{volume}")).collect();
+    for volume in &volumes {
+        cluster.create_volume(volume, "1Gi").await;
+    }
+    for volume in &volumes {
+        cluster.until_volume(volume, is_in_phase("Available")).await;
+    }
+    let bind = async |prefix: String| {
+        for claim in 0..CLAIMS {
+            cluster.create_claim(&format!("{prefix}-{claim}"), "1Gi").await;
+        }
+        cluster.until_pairs_are_bound(&format!("{prefix}-"), CLAIMS).await;
+    };
+    let mut costs = Vec::new();
+    for is_swapped in [false, true] {
+        let before = swapping.counts().await;
+        for nth in 0..swaps {
+            let binding = bind(format!("c-{is_swapped}-{nth}"));
+            if is_swapped {
+                tokio::join!(binding, swapping.swap(Duration::ZERO));
+            } else {
+                binding.await;
+            }
+        }
+        let after = swapping.counts().await;
+        costs.push([after[0] - before[0], after[1] - before[1]]);
+    }
+    let claims = swaps * CLAIMS as u64;
+    let [[alone, writes], [beside, writes_beside]] = costs[..] else { unreachable!() };
+    println!("{claims} claims: {alone} decisions; during {swaps} swaps: {beside}");
+    assert_eq!((writes, writes_beside), (4 * claims, 4 * claims));
+    assert!(cluster.events().await.is_empty(), "{:?}", cluster.events().await);
 }
