@@ -98,7 +98,7 @@ fn given_a_long_text_that_reports_repeat_the_decision_is_refused() {
     for (record, what) in [
         (reason, "has 1025 bytes as a reason; the limit is 253"),
         (module, "has 1025 bytes as the digest of a module; the limit is 253"),
-        (released, "has 1025 bytes as a volume; the limit is 253"),
+        (released, "has 1025 bytes as the name of a volume; the limit is 253"),
         (chain, "has a digest of 1025 bytes"),
         (read, "has read a volume with a name of 1025 bytes"),
     ] {

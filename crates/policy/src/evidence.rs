@@ -279,7 +279,9 @@ impl PolicyEvidence {
             check_count("volumes", volumes.len(), VOLUMES_MAX, policy)?;
             check_count("requirements", narrowing.requirements.len(), REQUIREMENTS_MAX, policy)?;
         }
-        self.reclaimers.iter().try_for_each(|said| check_bytes("a volume", &said.volume, NAME_BYTES_MAX))
+        self.reclaimers
+            .iter()
+            .try_for_each(|said| check_bytes("the name of a volume", &said.volume, NAME_BYTES_MAX))
     }
 }
 
