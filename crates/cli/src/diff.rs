@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use crate::cluster::ClusterArguments;
 use crate::journal::subject::time;
+use crate::journal::unknown::Unknown;
 use crate::output::Format;
 use crate::policies::object::{is_in_shadow, object_name};
 
@@ -75,7 +76,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 impl Arguments {
     /// Prints the differences of a journal, shadow by shadow.
     fn print_journal(&self, journal: &Path) -> Result<ExitCode> {
-        let shadows = journaled(Files::open(journal)?, self.name.as_deref())?;
+        let (mut files, mut unknown) = (Files::open(journal)?, Unknown::default());
+        let entries = std::iter::from_fn(|| {
+            let entry = files.next()?;
+            if matches!(entry, Ok(Entry { what: What::Unknown(_), .. })) {
+                unknown.add(files.header());
+            }
+            Some(entry)
+        });
+        let shadows = journaled(entries, self.name.as_deref())?;
+        eprint!("{}", unknown.lines("read the differences"));
         self.print(&shadows, "The journal has no difference of a shadow.\n", Journaled::text)
     }
 

@@ -2,6 +2,7 @@
 //! and `sending.rs` sends it elsewhere.
 
 mod export;
+pub(crate) mod kept;
 pub(crate) mod recording;
 mod redaction;
 pub(crate) mod sending;
@@ -9,6 +10,7 @@ pub(crate) mod show;
 pub(crate) mod subject;
 #[cfg(test)]
 mod tests;
+pub(crate) mod unknown;
 mod verify;
 
 use std::process::ExitCode;

@@ -5,6 +5,8 @@ pub(crate) mod answers;
 pub(crate) mod change;
 mod deciders;
 mod modules;
+#[cfg(test)]
+mod tests;
 mod with;
 
 use std::collections::BTreeMap;
@@ -14,7 +16,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use bindery_host::FUEL_SCHEDULE;
-use bindery_journal::{Ending, Files, Record, Replayed, What, replay};
+use bindery_journal::{Ending, Files, Header, Record, Replayed, What, replay};
 use serde::Serialize;
 
 use self::answers::Answers;
@@ -23,6 +25,8 @@ use self::deciders::Deciders;
 use self::modules::Modules;
 use self::with::{With, WithArguments};
 use crate::engine::EngineArguments;
+use crate::journal::kept::check_kept;
+use crate::journal::unknown::Unknown;
 use crate::output::{self, Format};
 use crate::policies::PolicyArguments;
 use crate::policy::registry::RegistryArguments;
@@ -42,8 +46,9 @@ use crate::policy::registry::RegistryArguments;
 /// with 2 when the journal cannot be read to its end; the records before the damage are decided all the same.
 /// A record whose replay asks a question that has no recorded answer, or that is decided otherwise with
 /// digests in place of what is redacted, is not replayable: it is counted, and is not a difference. Nor is an
-/// answer of a policy that is not loaded. The digest at the end covers all records: keep it elsewhere
-/// to find out later whether records were cut off.
+/// answer of a policy that is not loaded. Records of kinds that only a later version knows are counted, and
+/// the status is 1, because they may be decisions. The digest at the end covers all records: keep it
+/// elsewhere to find out later whether records were cut off.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// A folder or a file of a journal, as `bindery serve --journal` or `bindery playground --journal` writes
@@ -87,6 +92,8 @@ struct Report {
     redacted: usize,
     /// Records that gaps of the journal tell of.
     missing: u64,
+    /// Records of kinds that this version does not know, by the version that wrote them.
+    unknown: Unknown,
     /// The modules that are not found, as sentences.
     missing_modules: Vec<String>,
     /// The records that are not decided the same.
@@ -100,6 +107,9 @@ struct Report {
     torn: bool,
     /// Digest of the last record or block.
     digest: String,
+    /// About how many bytes of the journal are kept, without those of `asked_again`.
+    #[serde(skip)]
+    kept: usize,
 }
 
 /// A record that is not decided the same.
@@ -135,10 +145,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
                 if matches!(arguments.output, Format::Table) {
                     output::print(&text)?;
                     report.forget_differences();
+                } else {
+                    report.kept += text.len();
                 }
+                report.check_kept()?;
             }
-            Ok(What::Gap(gap)) => report.missing += gap.lost,
-            Ok(What::Write(_) | What::Swap(_) | What::Difference(_) | What::End | What::Unknown(_)) => {}
+            Ok(what) => report.pass_over(&what, files.header()),
             // The complete records of the files after it are replayed all the same.
             Err(error) => _ = broken.get_or_insert(error),
         }
@@ -159,7 +171,7 @@ impl Report {
     /// was counted as this program counts.
     fn add(&mut self, record: &Record, deciders: &mut Deciders, counts_alike: bool) -> String {
         self.records += 1;
-        *self.engines.entry(record.evidence.engine.clone()).or_default() += 1;
+        self.kept += count(&mut self.engines, &record.evidence.engine);
         let engine = deciders.engine_of(record);
         let (replayed, now) = replay(record, &*engine);
         let is_comparable = counts_alike && record.evidence.engine == engine.digest();
@@ -183,7 +195,7 @@ impl Report {
             }
         }
         if let Some(policies) = &record.policies {
-            *self.policies.entry(policies.chain.clone()).or_default() += 1;
+            self.kept += count(&mut self.policies, &policies.chain);
             if let Some(answers) = &mut self.asked_again {
                 text += &answers.ask(self.records, record, counts_alike, |said| deciders.ask(said));
             }
@@ -191,9 +203,25 @@ impl Report {
         for note in deciders.modules.iter_mut().flat_map(Modules::take_notes) {
             // Writing to a string cannot fail.
             _ = writeln!(text, "{note}");
+            self.kept += note.len();
             self.missing_modules.push(note);
         }
         text
+    }
+
+    /// Counts an entry that is no decision.
+    fn pass_over(&mut self, what: &What, header: Option<&Header>) {
+        match what {
+            What::Gap(gap) => self.missing = self.missing.saturating_add(gap.lost),
+            What::Unknown(_) => self.unknown.add(header),
+            What::Decision(_) | What::Write(_) | What::Swap(_) | What::Difference(_) | What::End => {}
+        }
+    }
+
+    /// Fails if too much of the journal is kept after the last record.
+    fn check_kept(&self) -> Result<()> {
+        let notes = self.asked_again.as_ref().map_or(0, Answers::kept);
+        check_kept(self.kept.saturating_add(notes), format_args!("record {}", self.records))
     }
 
     /// Forgets what was printed: a journal may have any number of differences.
@@ -204,7 +232,7 @@ impl Report {
 
     fn is_same(&self) -> bool {
         let answers = self.asked_again.as_ref().map_or(0, |answers| answers.different);
-        self.different + self.not_decided + answers == 0
+        self.different + self.not_decided + answers == 0 && self.unknown.is_empty()
     }
 
     fn summary(&self) -> String {
@@ -230,6 +258,7 @@ impl Report {
         if self.missing > 0 {
             _ = writeln!(text, "{} records were lost before they could be written", self.missing);
         }
+        text += &self.unknown.lines("replay");
         if self.torn {
             text += "the journal ends inside a block: it is being written, or its writer was killed there\n";
         }
@@ -244,6 +273,16 @@ impl Report {
         );
         text
     }
+}
+
+/// Counts a record by a name; returns about how many bytes that takes.
+fn count(records: &mut BTreeMap<String, usize>, name: &str) -> usize {
+    if let Some(records) = records.get_mut(name) {
+        *records += 1;
+        return 0;
+    }
+    records.insert(name.to_owned(), 1);
+    size_of::<(String, usize)>() + name.len()
 }
 
 impl Redecided {

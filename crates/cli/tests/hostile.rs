@@ -1,10 +1,12 @@
 //! Broken and hostile engines in the command: one sentence, the exit status of the help text, and no write.
-//! `tests/hostile.rs` has all such engines, with their faults.
+//! `tests/hostile.rs` has all such engines, with their faults. And journals that anyone may have written.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 #[path = "../../../tests/faulty.rs"]
 mod faulty;
+#[path = "hostile/journal.rs"]
+mod journal;
 mod playground {
     pub(crate) mod running;
 }

@@ -88,6 +88,14 @@ pub enum ReadError {
         /// What the decoder said.
         why: String,
     },
+    /// The digest is right, but no version of Bindery has written this.
+    #[error("{place} has a record that no version of Bindery writes: {why}")]
+    Impossible {
+        /// Where.
+        place: Place,
+        /// Which record, and what is wrong with it.
+        why: String,
+    },
 }
 
 impl fmt::Display for Place {
@@ -158,7 +166,7 @@ impl<R: Read> Reader<R> {
                 return match decoded {
                     Ok((entry, bytes)) => {
                         two.decoded += bytes;
-                        Ok(Some(entry))
+                        self.checked(entry)
                     }
                     Err(error) => Err(self.undecodable(&error)),
                 };
@@ -234,7 +242,12 @@ impl<R: Read> Reader<R> {
         }
         let record = Record::from_format_1(&payload).map_err(|error| self.undecodable(&error))?;
         let seconds = u64::try_from(record.evidence.request.now).unwrap_or_default();
-        Ok(Some(Entry { at_ms: seconds.saturating_mul(1_000), what: What::Decision(Box::new(record)) }))
+        self.checked(Entry { at_ms: seconds.saturating_mul(1_000), what: What::Decision(Box::new(record)) })
+    }
+
+    fn checked(&self, entry: Entry) -> Result<Option<Entry>, ReadError> {
+        entry.check().map_err(|why| ReadError::Impossible { place: self.place(), why })?;
+        Ok(Some(entry))
     }
 
     /// Reads as many bytes, without reserving memory for what is not there.

@@ -1,6 +1,6 @@
 //! What a journal has: decisions, writes, swaps and gaps.
 
-use bindery_core::{Evidence, GuardRead, GuardVerdict};
+use bindery_core::{Answer, Evidence, GuardRead, GuardVerdict};
 use bindery_policy::{MatcherEvidence, PolicyEvidence, ReclaimerEvidence, Skipped, Unscored};
 use serde::{Deserialize, Serialize};
 
@@ -8,6 +8,10 @@ use crate::{ChainDigest, Redaction};
 
 /// Most bytes of one record: the limits of a decision keep its evidence far below.
 pub(crate) const RECORD_MAX: usize = 16 << 20;
+/// The longest name of an object, with its namespace and its kind, and the longest digest, in bytes.
+const NAME_MAX: usize = 1 << 10;
+/// Most volumes on the pages that one decision was shown: the limits of a decision are far below.
+const LISTED_MAX: usize = 1 << 20;
 /// Bytes before the content of a record: its kind, and the number of bytes that follow.
 const RECORD_HEAD: usize = 1 + 4;
 
@@ -215,7 +219,50 @@ impl Record {
     }
 }
 
+impl Record {
+    /// Checks what reports repeat, so that no record makes a report of any length.
+    fn check(&self) -> Result<(), String> {
+        let Evidence { engine, request, exchanges, .. } = &self.evidence;
+        let object = request.subject.key().to_string();
+        if object.len() > NAME_MAX {
+            return Err(format!("the name of the object of a decision has {} bytes", object.len()));
+        }
+        let fails = |why: String| Err(format!("the decision about {object} {why}"));
+        let digests = [Some(engine), self.chain.as_ref(), self.policies.as_ref().map(|it| &it.chain)];
+        if let Some(long) = digests.into_iter().flatten().find(|digest| digest.len() > NAME_MAX) {
+            return fails(format!("has a digest of {} bytes", long.len()));
+        }
+        let mut listed = 0;
+        for exchange in exchanges {
+            let name = match &exchange.answer {
+                Answer::Identity(volume) => &volume.name,
+                Answer::Described(volume) => &volume.name,
+                Answer::Page(page) => {
+                    listed += page.handles.len();
+                    continue;
+                }
+                _ => continue,
+            };
+            if name.len() > NAME_MAX {
+                return fails(format!("has read a volume with a name of {} bytes", name.len()));
+            }
+        }
+        if listed > LISTED_MAX {
+            return fails(format!("was shown {listed} volumes"));
+        }
+        self.policies.as_ref().map_or(Ok(()), |policies| policies.check().or_else(fails))
+    }
+}
+
 impl Entry {
+    /// Checks that a writer can have written it: anyone can write a file whose digests are right.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        match &self.what {
+            What::Decision(record) => record.check(),
+            _ => Ok(()),
+        }
+    }
+
     /// Its bytes in a block.
     ///
     /// # Errors

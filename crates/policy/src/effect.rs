@@ -94,8 +94,11 @@ impl PolicyEvidence {
         let read = given.and_then(|given| volume_read(decision, given));
         let (mut is_known, mut changed) = (true, Vec::new());
         for then in &self.matchers {
-            let Some(now) = answers.matchers.get(&then.policy.name) else {
-                is_known &= !answers.unknown.contains(&then.policy.name);
+            let is_unknown = answers.unknown.contains(&then.policy.name);
+            // A record may have a policy twice, and the rows of one may not fit together.
+            let now = answers.matchers.get(&then.policy.name).filter(|_| !is_unknown);
+            let Some(now) = now else {
+                is_known &= !is_unknown;
                 continue;
             };
             match given.map_or(Some(false), |given| then.rejects(now, given, read)) {

@@ -4,6 +4,7 @@
 //! alone. It is bounded: a decision that rests on more volumes says how many were left out. The calls of
 //! policies ([`PolicyCall`]) stand beside it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bindery_core::{Cell, ClaimFact, Spread, Text, Volume, VolumeFact, VolumeRow};
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::calls::JudgedCalls;
 use crate::chain::{Applied, Asked, Rejection};
 use crate::kept::{Context, Verdict};
+use crate::matcher::REQUIREMENTS_MAX;
 use crate::row::Shown;
 use crate::view::candidates;
 use crate::{
@@ -25,6 +27,10 @@ const VOLUMES_MAX: usize = 4_096;
 const BYTES_MAX: usize = 4 << 20;
 /// Bytes of a row without its texts.
 const ROW_BYTES: usize = 16;
+/// The longest name of a policy, a reason or a volume, and the longest digest, in bytes: as of an object.
+const NAME_BYTES_MAX: usize = 253;
+/// The longest column in words, in bytes: the key of a label has at most 317.
+const COLUMN_BYTES_MAX: usize = 1 << 10;
 
 /// What policies have said, as far as a decision rests on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -257,6 +263,57 @@ impl ReclaimerTold {
         let (volume, shown) = (self.volume.clone(), self.shown.clone());
         Some(ReclaimerEvidence { policy, volume, shown, judged: self.judged })
     }
+}
+
+impl PolicyEvidence {
+    /// Checks what reports repeat for each volume: a record may come from anywhere, and a long name in it
+    /// would make a report of any length.
+    ///
+    /// # Errors
+    ///
+    /// What no decision has, as the rest of a sentence about the decision.
+    pub fn check(&self) -> Result<(), String> {
+        check_policies("matcher", self.matchers.iter().map(|said| &said.policy))?;
+        check_policies("reclaimer", self.reclaimers.iter().map(|said| &said.policy))?;
+        for MatcherEvidence { policy, narrowing, volumes, .. } in &self.matchers {
+            check_count("volumes", volumes.len(), VOLUMES_MAX, policy)?;
+            check_count("requirements", narrowing.requirements.len(), REQUIREMENTS_MAX, policy)?;
+        }
+        self.reclaimers
+            .iter()
+            .try_for_each(|said| check_bytes("the name of a volume", &said.volume, NAME_BYTES_MAX))
+    }
+}
+
+/// Checks the policies of one kind, of which each is asked once.
+fn check_policies<'a>(kind: &str, policies: impl Iterator<Item = &'a AskedPolicy>) -> Result<(), String> {
+    let mut names = BTreeSet::new();
+    for AskedPolicy { name, module, columns, reasons, .. } in policies {
+        check_bytes("the name of a policy", name, NAME_BYTES_MAX)?;
+        check_bytes("the digest of a module", module, NAME_BYTES_MAX)?;
+        reasons.iter().try_for_each(|reason| check_bytes("a reason", reason, NAME_BYTES_MAX))?;
+        let check_column =
+            |column: &VolumeFact| check_bytes("a column", &column.to_string(), COLUMN_BYTES_MAX);
+        columns.iter().try_for_each(check_column)?;
+        if !names.insert(name) {
+            return Err(format!("has two answers of {kind} {name:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn check_bytes(what: &str, text: &str, max: usize) -> Result<(), String> {
+    if text.len() <= max {
+        return Ok(());
+    }
+    Err(format!("has {} bytes as {what}; the limit is {max}", text.len()))
+}
+
+fn check_count(what: &str, found: usize, max: usize, policy: &AskedPolicy) -> Result<(), String> {
+    if found <= max {
+        return Ok(());
+    }
+    Err(format!("has {found} {what} of policy {:?}; the limit is {max}", policy.name))
 }
 
 impl Asked<'_> {

@@ -13,7 +13,7 @@ use crate::{FaultCause, Metadata};
 /// The highest score of a volume; the lowest is 0.
 pub const SCORE_MAX: u32 = 100;
 /// The most requirements of one narrowing.
-const REQUIREMENTS_MAX: usize = 64;
+pub(crate) const REQUIREMENTS_MAX: usize = 64;
 /// The most values of one requirement.
 const VALUES_MAX: usize = 256;
 /// The longest value of a requirement, in bytes.

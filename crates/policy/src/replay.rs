@@ -117,7 +117,7 @@ impl AskedAgain {
         self.fuel_same += fuel_same;
         self.fuel_differences.extend(fuel_differences);
         self.not_asked += not_asked;
-        self.not_recorded += not_recorded;
+        self.not_recorded = self.not_recorded.saturating_add(not_recorded);
         self.notes.extend(notes);
         self.answers.include(answers);
     }

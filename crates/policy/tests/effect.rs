@@ -10,8 +10,8 @@ use bindery_core::{
 };
 use bindery_kit::{AtMostTwice, Fails, Larger, SameZone, gib, keeps_labelled, volume};
 use bindery_policy::{
-    AskedPolicy, Candidates, ClaimView, Effect, Judged, Matcher, MatcherEvidence, Narrowing, PolicyEvidence,
-    Reclaimer, ReclaimerEvidence, Released, Verdict, Wish,
+    AskedPolicy, Candidates, Chain, ClaimView, Effect, Judged, Matcher, MatcherEvidence, Narrowing,
+    PolicyEvidence, Reclaimer, ReclaimerEvidence, Released, Verdict, Wish,
 };
 
 fn asked(metadata: &bindery_policy::Metadata) -> AskedPolicy {
@@ -133,6 +133,25 @@ fn what_rests_on_more_than_is_recorded_is_not_known() {
     // A decision that asks for no candidate does not rest on policies.
     let reserved = Evidence { exchanges: Vec::new(), ..decision(volume("v2")) };
     assert_eq!(then.effect(&then.ask_matcher("p", &Fails), &reserved, Some(&"v2".into())), None);
+}
+
+/// As in a record that anyone may have written: the parts of the second answer do not fit together.
+#[test]
+fn given_one_policy_twice_and_once_broken_the_effect_is_unknown() {
+    let mut then = judged(judges(), &[(2, Verdict::Allowed(0))]);
+    let mut broken = then.matchers[0].clone();
+    broken.rows = Candidates::default();
+    then.matchers.push(broken);
+    assert_eq!(effect(&then, &AtMostTwice::judging(), Some("v2")), Some(Effect::Unknown));
+}
+
+/// The number is what the record says, and anyone can write one.
+#[test]
+fn given_records_that_leave_out_all_volumes_their_sum_has_no_overflow() {
+    let left_out = PolicyEvidence { volumes_left_out: usize::MAX, ..judged(judges(), &[]) };
+    let mut asked = left_out.ask_again(&Chain::default());
+    asked.include(left_out.ask_again(&Chain::default()));
+    assert_eq!(asked.not_recorded, usize::MAX);
 }
 
 #[test]

@@ -12,8 +12,10 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::journal::damaged;
+use crate::journal::kept::check_kept;
 use crate::journal::show::{Deciders, shown};
 use crate::journal::subject::{is_about, time};
+use crate::journal::unknown::Unknown;
 use crate::output::{Format, table};
 
 /// What a journal has of an object up to a time.
@@ -25,6 +27,8 @@ struct Recorded {
     decisions: Vec<Decided>,
     /// Records that are missing in the journal up to then.
     missing: u64,
+    /// Records up to then of kinds that this version does not know, by the version that wrote them.
+    unknown: Unknown,
 }
 
 /// A decision, with what became of its writes.
@@ -38,6 +42,9 @@ struct Decided {
     decision: Box<Record>,
     /// Until the next decision of the object.
     writes: Vec<Entry>,
+    /// About how many bytes the writes have.
+    #[serde(skip)]
+    kept: usize,
     #[serde(skip)]
     at_ms: u64,
 }
@@ -53,21 +60,23 @@ struct Candidate {
 
 /// Prints what was decided of an object at this time.
 pub(super) fn explain(journal: &Path, key: &Key, at: Timestamp, output: Format) -> Result<ExitCode> {
-    let mut found =
-        Recorded { object: key.to_string(), at: at.to_string(), decisions: Vec::new(), missing: 0 };
+    let (object, at_text) = (key.to_string(), at.to_string());
+    let (decisions, unknown) = Default::default();
+    let mut found = Recorded { object, at: at_text, decisions, missing: 0, unknown };
     let (mut files, mut status, mut first) = (Files::open(journal)?, ExitCode::SUCCESS, None::<u64>);
     while let Some(entry) = files.next() {
         match entry {
             Ok(entry) => {
                 first = Some(first.map_or(entry.at_ms, |first| first.min(entry.at_ms)));
                 if time(entry.at_ms) <= at {
-                    found.add(entry, key, files.header());
+                    found.add(entry, key, files.header())?;
                 }
             }
             Err(error) => status = damaged(error),
         }
     }
     if found.decisions.is_empty() {
+        eprint!("{}", found.unknown.lines("explain it"));
         let begins = first.map_or_else(String::new, |first| format!("; it begins at {}", time(first)));
         bail!(
             "{} has no decision of {key} up to {at}{begins}; `bindery journal show --object` lists all of an \
@@ -80,14 +89,15 @@ pub(super) fn explain(journal: &Path, key: &Key, at: Timestamp, output: Format) 
 }
 
 impl Recorded {
-    fn add(&mut self, entry: Entry, key: &Key, header: Option<&Header>) {
+    fn add(&mut self, entry: Entry, key: &Key, header: Option<&Header>) -> Result<()> {
         let at_ms = entry.at_ms;
         match entry.what {
-            What::Gap(gap) => self.missing += gap.lost,
+            What::Gap(gap) => self.missing = self.missing.saturating_add(gap.lost),
+            What::Unknown(_) => self.unknown.add(header),
             What::Decision(decision) if decision.evidence.request.subject.key() == *key => {
                 // A folder has the journal of one replica after that of another.
                 if self.decisions.last().is_some_and(|last| last.at_ms > at_ms) {
-                    return;
+                    return Ok(());
                 }
                 let next = Decided {
                     time: time(at_ms).to_string(),
@@ -95,6 +105,7 @@ impl Recorded {
                     candidates: candidates(&decision),
                     decision,
                     writes: Vec::new(),
+                    kept: 0,
                     at_ms,
                 };
                 self.decisions.retain(|it| it.acts() && !next.acts());
@@ -102,11 +113,14 @@ impl Recorded {
             }
             What::Write(_) if is_about(&entry.what, key) => {
                 if let Some(last) = self.decisions.last_mut().filter(|last| last.at_ms <= at_ms) {
+                    last.kept += size_of::<Entry>() + entry.encode().map_or(0, |bytes| bytes.len());
                     last.writes.push(entry);
+                    check_kept(last.kept, format_args!("a write at {}", time(at_ms)))?;
                 }
             }
             _ => {}
         }
+        Ok(())
     }
 
     fn text(&self) -> String {
@@ -118,7 +132,7 @@ impl Recorded {
             // Writing to a string cannot fail.
             _ = writeln!(text, "{} records up to then are missing in the journal", self.missing);
         }
-        text
+        text + &self.unknown.lines("explain it")
     }
 }
 

@@ -60,7 +60,7 @@ fn verify(journal: String, mut files: Files) -> Verified {
             Ok(entry) => {
                 entries += 1;
                 if let What::Gap(gap) = &entry.what {
-                    lost += gap.lost;
+                    lost = gap.lost.saturating_add(lost);
                     gaps.push(words(gap));
                 }
             }

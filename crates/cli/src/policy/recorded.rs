@@ -9,6 +9,8 @@ use bindery_host::{ComponentPolicy, FUEL_SCHEDULE};
 use bindery_journal::{Files, What};
 
 use super::golden::Golden;
+use crate::journal::kept::check_kept;
+use crate::journal::unknown::Unknown;
 use crate::output;
 use crate::replay::answers::{Answers, ask};
 
@@ -20,16 +22,20 @@ pub(super) fn run(
     policy: &ComponentPolicy,
     write: Option<&Path>,
 ) -> Result<ExitCode> {
-    let (mut answers, mut number) = (Answers::default(), 0);
+    let (mut answers, mut unknown, mut number) = (Answers::default(), Unknown::default(), 0);
     let mut golden = write.map(|folder| Golden::new(folder, name)).transpose()?;
     let mut files = Files::open(journal)?;
     while let Some(entry) = files.next() {
         let entry = entry?;
+        if matches!(entry.what, What::Unknown(_)) {
+            unknown.add(files.header());
+        }
         let What::Decision(record) = &entry.what else { continue };
         number += 1;
         let counts_alike = files.header().is_some_and(|header| header.fuel_schedule == FUEL_SCHEDULE);
         output::print(&answers.ask(number, record, counts_alike, |recorded| ask(policy, name, recorded)))?;
         answers.forget_differences();
+        check_kept(answers.kept(), format_args!("record {number}"))?;
         if let Some(golden) = golden.as_mut().filter(|_| !record.redacted.policies) {
             golden.add(record, entry.at_ms, policy.metadata())?;
         }
@@ -38,6 +44,7 @@ pub(super) fn run(
     if *redacted > 0 {
         output::print(&format!("{redacted} records are left out: policies saw what is redacted in them\n"))?;
     }
+    output::print(&unknown.lines("test"))?;
     answers.check_asked(journal, name)?;
     output::print(&format!("{same} answers the same, {different} different, {not_asked} not asked for\n"))?;
     if let Some(golden) = golden {

@@ -30,6 +30,9 @@ pub(crate) struct Answers {
     /// How the loaded policies are others than the recorded ones.
     notes: BTreeSet<String>,
     differences: Vec<Answered>,
+    /// Bytes of the notes.
+    #[serde(skip)]
+    kept: usize,
 }
 
 /// A policy answers otherwise, or uses other fuel.
@@ -95,6 +98,7 @@ impl Answers {
             if !self.notes.contains(&note) {
                 // Writing to a string cannot fail.
                 _ = writeln!(text, "{note}");
+                self.kept += note.len();
                 self.notes.insert(note);
             }
         }
@@ -104,7 +108,7 @@ impl Answers {
         }
         self.same += same;
         self.not_asked += asked.not_asked;
-        self.not_recorded += asked.not_recorded;
+        self.not_recorded = self.not_recorded.saturating_add(asked.not_recorded);
         self.different += differences.len();
         for difference in differences {
             let PolicyDifference { policy, volume, then, now } = &difference;
@@ -116,6 +120,11 @@ impl Answers {
             self.differences.push(Answered { record, object: object.to_owned(), difference });
         }
         text
+    }
+
+    /// Bytes of the journal that are kept even after what was printed is forgotten.
+    pub(crate) fn kept(&self) -> usize {
+        self.kept
     }
 
     /// Forgets what was printed: a journal may have any number of differences.

@@ -8,7 +8,7 @@ use bindery_policy::{AskedPolicy, Candidates};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::ROWS_MAX;
+use super::EXTRA_MAX;
 use crate::policy::cases::File;
 use crate::yaml;
 
@@ -92,7 +92,10 @@ impl Manifests {
             let capacity = Quantity { whole: rows.whole[at], nanos: rows.nanos[at], ..Quantity::ZERO };
             self.volumes.push(volume(name, capacity, facts.into_iter()));
         }
-        ensure!(counts.values().all(|count| *count as usize <= ROWS_MAX), "there are too many siblings");
+        // Each sibling has the claim's manifest, and a case that is larger than a file is not written.
+        let siblings: usize = counts.values().map(|count| *count as usize).sum();
+        let bytes = self.claim.to_string().len().saturating_mul(siblings);
+        ensure!(bytes <= EXTRA_MAX, "there are too many siblings");
         for (value, count) in counts {
             for _ in 0..count {
                 let name: Text = format!("sibling-{}", self.siblings.len() + 1).into();

@@ -148,3 +148,20 @@ fn a_reclaimer_has_a_case_with_its_claim_or_without() {
     let fate = Answer::Reclaimed { fate: Wish::DeleteAfter(60), reason: Some("no".to_owned()) };
     assert!(files[0].cases.iter().all(|(_, case)| case.expect.as_ref() == Some(&fate)));
 }
+
+/// The manifest of the claim is in each sibling, so few of them can fill the memory.
+#[test]
+fn given_a_large_claim_few_siblings_are_too_many_for_a_case() {
+    let metadata = metadata();
+    let siblings = |count| {
+        let mut manifests = Manifests::default();
+        let key = ClaimKey::new("shop", "c");
+        let facts = [ClaimFact::Annotation("example.com/key".into())];
+        manifests.claim(&key, &facts, &[Some("x".repeat(EXTRA_MAX / 4).into())], Some(gib(1)));
+        let (columns, spread) = (vec![vec![0]; metadata.columns.len()], vec![count]);
+        let rows = Candidates { whole: vec![1], nanos: vec![0], texts: Vec::new(), columns, spread };
+        manifests.volumes(&["v".into()], &rows, &asked(&metadata)).map_err(|error| error.to_string())
+    };
+    assert_eq!(siblings(3), Ok(()));
+    assert_eq!(siblings(4), Err("there are too many siblings".to_owned()));
+}
