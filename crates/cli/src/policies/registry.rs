@@ -5,6 +5,8 @@
 //! is no longer trusted counts no more, and a registry that is away changes nothing.
 
 pub(crate) mod pull_secrets;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -332,7 +334,9 @@ impl Inner {
         // First, so that nothing large is fetched that is not signed.
         self.signed_by(&repository, reference, digest).await?;
         let name = Name::Digest(*digest);
-        self.keep_with_room(digest, || copy(&repository, layout, &name).map_ok(drop).boxed()).await?;
+        // Other fetches may make room meanwhile.
+        let writer = layout.writer();
+        self.keep_with_room(digest, || copy(&repository, &writer, &name).map_ok(drop).boxed()).await?;
         // What cannot be used from the folder would be fetched again and again.
         self.kept(reference, digest).await.map(drop)
     }
