@@ -20,7 +20,8 @@ pub(crate) enum Cause {
     ModuleUnavailable,
     /// The trusted keys have not signed the module.
     SignatureInvalid,
-    /// The compiler failed, and not because of what the module is. It is tried again.
+    /// The compiler failed, or the module could not be loaded or tried, and not because of what the module
+    /// is. It is tried again.
     CompilerFailed,
     /// The module is not a component of this kind, or it failed.
     ModuleInvalid,
