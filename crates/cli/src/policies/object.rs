@@ -32,9 +32,6 @@ use super::Document;
 use crate::compile::ComponentKind;
 use crate::policy::module::CONFIG_MAP;
 
-/// Causes that another try may not find again, although the object has not changed.
-const MAY_BE_THERE: [Cause; 2] = [Cause::ModuleUnavailable, Cause::SignatureInvalid];
-
 /// What an object puts into effect.
 #[derive(Clone, Default)]
 pub(crate) enum Effect {
@@ -201,10 +198,7 @@ impl LoadedObject {
     /// Whether its module could not be read or compiled, so that another try may succeed although nothing has
     /// changed.
     pub(crate) fn may_be_retried(&self) -> bool {
-        self.fault.as_ref().is_some_and(|fault| {
-            matches!(fault.cause, Cause::Loading | Cause::CompilerFailed)
-                || MAY_BE_THERE.contains(&fault.cause) && self.config_maps.is_empty()
-        })
+        self.fault.as_ref().is_some_and(|fault| fault.may_pass(!self.config_maps.is_empty()))
     }
 
     /// What tells whether it has another effect than before: object, generation, module, and why a newer one

@@ -51,6 +51,16 @@ impl Cause {
 }
 
 impl Fault {
+    /// Whether another try may succeed although nothing has changed. Where the module is in a ConfigMap, its
+    /// change loads the object again.
+    pub(super) fn may_pass(&self, has_config_map: bool) -> bool {
+        match self.cause {
+            Cause::Loading | Cause::CompilerFailed => true,
+            Cause::ModuleUnavailable | Cause::SignatureInvalid => !has_config_map,
+            _ => false,
+        }
+    }
+
     /// The field that is at fault.
     pub(crate) fn field(&self) -> &'static str {
         match self.cause {
@@ -64,6 +74,29 @@ impl Fault {
             | Cause::Loading => "spec.module",
             Cause::TooMany => "spec.mode",
             Cause::Invalid => "spec",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_another_try_may_not_find_again_is_tried_again() {
+        for (cause, expected) in [
+            (Cause::CompilerFailed, [true, true]),
+            (Cause::ModuleUnavailable, [true, false]),
+            (Cause::SignatureInvalid, [true, false]),
+            (Cause::ModuleInvalid, [false, false]),
+            (Cause::TrialFailed, [false, false]),
+        ] {
+            let fault = Fault { cause, why: String::new() };
+            assert_eq!(
+                [false, true].map(|has_config_map| fault.may_pass(has_config_map)),
+                expected,
+                "{cause:?}"
+            );
         }
     }
 }

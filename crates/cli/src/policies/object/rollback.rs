@@ -6,7 +6,7 @@ use bindery_kube::PolicyObjects;
 use bindery_policy::{LastGood, LatestFault, ObjectStatus, Probation, ProbationOutcome, RolledBack};
 use serde_json::Value;
 
-use super::{Cause, Effect, Fault, Hosts, LoadedObject, MAY_BE_THERE, has_config_map, held};
+use super::{Cause, Effect, Fault, Hosts, LoadedObject, has_config_map, held};
 
 /// How many earlier generations are kept.
 const GENERATIONS_MAX: usize = 4;
@@ -157,10 +157,7 @@ impl LoadedObject {
                 self.last_good = Some(LastGood { digest: digest.into(), ..last_good });
                 return effect;
             }
-            // A change of a ConfigMap loads the object again.
-            Err(fault) if !has_config_map && MAY_BE_THERE.contains(&fault.cause) => {
-                self.awaited = Some(last_good);
-            }
+            Err(fault) if fault.may_pass(has_config_map) => self.awaited = Some(last_good),
             _ => {}
         }
         if self.wants_shadow() { Effect::None } else { held(&object, fault) }
