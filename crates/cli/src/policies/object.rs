@@ -115,7 +115,8 @@ impl LoadedObject {
             return loading;
         }
         let object = loading.object.clone();
-        let fault = match loading.attempt(&object, hosts, objects).await {
+        let newest = hosts.for_object(earlier.as_ref().is_some_and(|earlier| loading.has_replaced(earlier)));
+        let fault = match loading.attempt(&object, &newest, objects).await {
             Ok((effect, digest)) => {
                 loading.effect = effect;
                 if let Some(earlier) = &earlier {
@@ -167,6 +168,11 @@ impl LoadedObject {
         }
         loading.fault = Some(fault);
         loading
+    }
+
+    /// Whether it is another generation of an object that has loaded an earlier one.
+    fn has_replaced(&self, earlier: &Self) -> bool {
+        self.object["metadata"]["generation"] != earlier.object["metadata"]["generation"]
     }
 
     /// Whether an earlier generation may be in effect in place of the newest. A shadow holds nothing, so it
