@@ -31,6 +31,8 @@ pub(crate) enum Cause {
     TrialFailed,
     /// The first calls of the module failed.
     RolledBack,
+    /// The first calls of the module failed, and it stays, because the generation before cannot be loaded.
+    ProbationFailed,
 }
 
 impl Cause {
@@ -46,6 +48,7 @@ impl Cause {
             Self::SettingsInvalid => "SettingsInvalid",
             Self::TrialFailed => "TrialFailed",
             Self::RolledBack => "RolledBack",
+            Self::ProbationFailed => "ProbationFailed",
         }
     }
 }
@@ -71,6 +74,7 @@ impl Fault {
             | Cause::SignatureInvalid
             | Cause::TrialFailed
             | Cause::RolledBack
+            | Cause::ProbationFailed
             | Cause::Loading => "spec.module",
             Cause::TooMany => "spec.mode",
             Cause::Invalid => "spec",
