@@ -58,13 +58,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         ComponentKind::Engine => Host::new(&arguments.cache.options())?.compile(&bytes),
         ComponentKind::Policy => module::host(&arguments.cache)?.compile(&bytes),
     };
-    match compiled {
-        Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(error @ LoadError::NotKept(_)) => Err(error.into()),
-        Err(error) => {
+    match refusal(compiled)? {
+        None => Ok(ExitCode::SUCCESS),
+        Some(error) => {
             eprintln!("error: {error}");
             Ok(ExitCode::from(REFUSED))
         }
+    }
+}
+
+/// What is wrong with the component; the outer error is about this machine.
+fn refusal(compiled: Result<(), LoadError>) -> Result<Option<LoadError>, LoadError> {
+    match compiled {
+        Ok(()) => Ok(None),
+        Err(error @ (LoadError::NotKept(_) | LoadError::Unavailable(_))) => Err(error),
+        Err(error) => Ok(Some(error)),
     }
 }
 
@@ -202,6 +210,12 @@ mod tests {
 
     #[test]
     fn only_a_refusal_is_about_the_component() {
+        for of_machine in
+            [LoadError::Unavailable("no memory".to_owned()), LoadError::NotKept(io::Error::other("full"))]
+        {
+            assert!(refusal(Err(of_machine)).is_err());
+        }
+        assert!(matches!(refusal(Err(LoadError::NotWasm)), Ok(Some(LoadError::NotWasm))));
         let exited = |code: i32| ExitStatus::from_raw(code << 8);
         assert_eq!(outcome(exited(0), "").unwrap(), Ok(()));
         let refused = outcome(exited(REFUSED.into()), "12:00 WARN logged\nerror: it is no component\n");

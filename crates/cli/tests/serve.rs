@@ -37,6 +37,8 @@ mod policy_objects;
 mod registry;
 #[path = "serve/restored.rs"]
 mod restored;
+#[path = "serve/rollback.rs"]
+mod rollback;
 #[path = "serve/shadows.rs"]
 mod shadows;
 #[path = "serve/steer.rs"]

@@ -22,12 +22,13 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 use tracing::{debug, warn};
-use wasmtime::Engine;
 use wasmtime::component::Component;
+use wasmtime::{Engine, bail};
 
 pub(crate) use self::room::InUse;
 pub use self::room::cache_bytes_in_use;
 use crate::HostError;
+use crate::load::is_of_machine;
 
 /// Mode bits that let group or world write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
@@ -86,7 +87,8 @@ impl Cache {
     ///
     /// # Errors
     ///
-    /// It does not compile. A cache that cannot be read or written only costs time.
+    /// It does not compile, or the machine lacks what loading it takes. Any other reason why the cache cannot
+    /// be read or written only costs time.
     pub(crate) fn get(
         &self,
         engine: &Engine,
@@ -97,7 +99,9 @@ impl Cache {
         let path = self.path.join(&name);
         match self.load(engine, &name) {
             Ok((component, artefact)) => return Ok((component, Ok(artefact))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => debug!(?path, "not compiled before"),
+            Err(error) if is_missing(&error) => debug!(?path, "not compiled before"),
+            // To compile it takes more of what lacks.
+            Err(error) if is_of_machine(&error) => return Err(error),
             Err(error) => warn!(?path, %error, "compiling again: the compiled engine is not usable"),
         }
         let artefact = engine.precompile_component(bytes)?;
@@ -115,15 +119,13 @@ impl Cache {
     }
 
     /// Reads an artefact and deserializes the bytes that were read, if they were written under this name.
-    fn load(&self, engine: &Engine, name: &str) -> io::Result<(Component, InUse)> {
-        let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
+    fn load(&self, engine: &Engine, name: &str) -> wasmtime::Result<(Component, InUse)> {
         let (content, file) = self.read(name)?;
         let artefact = match content.split_first_chunk::<DIGEST_BYTES>() {
             Some((digest, artefact)) if *digest == seal(name, artefact) => artefact,
-            _ => return Err(invalid("it is not what was written under this name".to_owned())),
+            _ => bail!("it is not what was written under this name"),
         };
-        let component = deserialize(engine, artefact).map_err(|error| invalid(error.to_string()))?;
-        Ok((component, file))
+        Ok((deserialize(engine, artefact)?, file))
     }
 
     /// The content of a file of the folder that belongs to this user and that others may not write.
@@ -164,6 +166,11 @@ impl Cache {
         }
         written.map(|()| stored)
     }
+}
+
+/// Whether there is no file.
+fn is_missing(error: &wasmtime::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 /// Checks that an open file or folder belongs to this user and that others may not write to it.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bindery_core::{Cluster, Decision, Engine, EngineFault, Request, Stop};
-use wasmtime::{PoolConcurrencyLimitError, Store, Trap};
+use wasmtime::{Store, Trap};
 
 use crate::Limits;
 use crate::borrow::Borrowed;
@@ -12,6 +12,7 @@ use crate::call::{Call, Excess, is_bad_answer};
 use crate::contract::Contract;
 use crate::deadline::Deadline;
 use crate::gate::Gate;
+use crate::load::is_of_machine;
 use crate::settings::STACK_BYTES;
 
 /// Stack that must be left when a decision begins: the engine's own, and as much again for the host's
@@ -150,8 +151,22 @@ fn fault(error: &wasmtime::Error) -> EngineFault {
         Some(Trap::OutOfFuel) => EngineFault::Exhausted("out of fuel"),
         Some(trap) if is_bad_answer(trap) => EngineFault::BadAnswer(trap.to_string()),
         Some(trap) => EngineFault::Trapped(trap.to_string()),
-        None if error.is::<PoolConcurrencyLimitError>() => EngineFault::Unavailable(error.to_string()),
+        None if is_of_machine(error) => EngineFault::Unavailable(format!("{error:#}")),
         // Any other error comes from reading the answer.
         None => EngineFault::BadAnswer(error.root_cause().to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn an_engine_for_which_memory_lacks_has_answered_nothing_wrong() {
+        let lacks = wasmtime::Error::new(Errno::NOMEM).context("no instance");
+        assert!(matches!(fault(&lacks), EngineFault::Unavailable(why) if why.starts_with("no instance: ")));
+        assert!(matches!(fault(&wasmtime::Error::new(Errno::INVAL)), EngineFault::BadAnswer(_)));
     }
 }

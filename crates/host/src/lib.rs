@@ -155,7 +155,7 @@ impl Runtime {
             Some(cache) => cache.get(engine, bytes, &digest).map(|(component, kept)| (component, Some(kept))),
             None => Component::from_binary(engine, bytes).map(|component| (component, None)),
         };
-        let (component, kept) = compiled.map_err(|error| LoadError::Invalid(format!("{error:#}")))?;
+        let (component, kept) = compiled.map_err(|error| LoadError::of(&error, LoadError::Invalid))?;
         Ok(Compiled { component, digest: format!("sha256:{digest:x}"), kept })
     }
 
@@ -194,7 +194,7 @@ impl Host {
         let version = load::ENGINE.check(&self.runtime.shared.engine, &component)?;
         let contract = Contract::new(&component, version);
         Ok(ComponentEngine {
-            contract: contract.map_err(|error| LoadError::Mismatch(format!("{error:#}")))?,
+            contract: contract.map_err(|error| LoadError::of(&error, LoadError::Mismatch))?,
             shared: Arc::clone(&self.runtime.shared),
             limits: Arc::new(limits),
             digest,

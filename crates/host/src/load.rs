@@ -1,11 +1,16 @@
 //! Checks a component before it may decide: that it is one, is made for a supported version, and imports
 //! nothing outside its world.
 
+use std::io;
 use std::path::PathBuf;
 
+use rustix::io::Errno;
 use semver::Version;
-use wasmtime::Engine;
 use wasmtime::component::Component;
+use wasmtime::{Engine, OutOfMemory, PoolConcurrencyLimitError};
+
+/// What the kernel says where memory, room or open files lack.
+const LACKS: [Errno; 5] = [Errno::NOMEM, Errno::AGAIN, Errno::NOSPC, Errno::MFILE, Errno::NFILE];
 
 /// Why an engine or a policy is not loaded. One sentence each, with the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -83,12 +88,35 @@ pub enum LoadError {
     /// What a policy says about itself breaks a rule.
     #[error("the metadata of the policy is wrong: {0}")]
     Metadata(String),
+    /// The machine lacks memory, room or open files. It may not later.
+    #[error("the component cannot be loaded now: {0}; free memory, room or open files, or try again")]
+    Unavailable(String),
     /// The cache does not keep what was compiled.
     #[error("the compiled component is not kept: {0}; give the cache more room, or use fewer components")]
     NotKept(std::io::Error),
     /// An import or export has the right name and another type.
     #[error("the component does not fit the contract it names: {0}")]
     Mismatch(String),
+}
+
+impl LoadError {
+    /// This error for one of wasmtime, unless the machine is at fault.
+    pub(crate) fn of(error: &wasmtime::Error, fault: fn(String) -> Self) -> Self {
+        let why = format!("{error:#}");
+        if is_of_machine(error) { Self::Unavailable(why) } else { fault(why) }
+    }
+}
+
+/// Whether the machine or the pool lacked something, so that the same component may work later.
+pub(crate) fn is_of_machine(error: &wasmtime::Error) -> bool {
+    error.chain().any(|cause| {
+        let of_io = cause.downcast_ref::<io::Error>();
+        let errno = cause.downcast_ref::<Errno>().copied().or_else(|| of_io.and_then(Errno::from_io_error));
+        errno.is_some_and(|errno| LACKS.contains(&errno))
+            || of_io.is_some_and(|error| error.kind() == io::ErrorKind::OutOfMemory)
+            || cause.is::<OutOfMemory>()
+            || cause.is::<PoolConcurrencyLimitError>()
+    })
 }
 
 /// A world of the contract, as this host serves it.
@@ -224,6 +252,27 @@ mod tests {
         assert!(matches!(check_shape(b"\0asm\x01\0\0\0"), Err(LoadError::CoreModule)));
         for other in [&b""[..], b"\0as", b"#!/bin/sh\n"] {
             assert!(matches!(check_shape(other), Err(LoadError::NotWasm)), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_machine_lacks_is_no_fault_of_the_component() {
+        let told = |error: wasmtime::Error| LoadError::of(&error, LoadError::Invalid);
+        for lacks in [
+            wasmtime::Error::new(Errno::NOMEM),
+            wasmtime::Error::new(Errno::AGAIN).context("it cannot be mapped"),
+            wasmtime::Error::new(io::Error::from(Errno::MFILE)).context("it cannot be mapped"),
+            wasmtime::Error::new(io::Error::from(io::ErrorKind::OutOfMemory)),
+        ] {
+            assert!(matches!(told(lacks), LoadError::Unavailable(why) if !why.is_empty()));
+        }
+        for other in [
+            wasmtime::Error::new(Errno::INVAL),
+            wasmtime::Error::new(io::Error::from(Errno::ACCESS)),
+            // A text proves nothing: a component may have it in a name.
+            wasmtime::Error::msg(Errno::NOMEM.to_string()),
+        ] {
+            assert!(matches!(told(other), LoadError::Invalid(_)));
         }
     }
 

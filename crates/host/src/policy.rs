@@ -147,7 +147,7 @@ impl PolicyHost {
         let calls = Limited { shared, limits, fuel: AtomicU64::new(0), most: Mutex::default() };
         let mut linker = Linker::new(engine);
         let _artefact = kept.and_then(Result::ok);
-        let mismatch = |error: wasmtime::Error| LoadError::Mismatch(format!("{error:#}"));
+        let mismatch = |error: wasmtime::Error| LoadError::of(&error, LoadError::Mismatch);
         if !is_reclaimer {
             let component = matcher::link(&mut linker, &component).map_err(mismatch)?;
             return ComponentMatcher::new(Loaded { component, calls, digest, _artefact })
@@ -163,7 +163,11 @@ impl PolicyHost {
 /// What a policy says about itself. One call tells for all: each begins in an equal instance, and imports
 /// nothing that could differ.
 fn described(answer: Result<impl Into<Metadata>, PolicyFault>) -> Result<Metadata, LoadError> {
-    let metadata: Metadata = answer.map_err(|fault| LoadError::Metadata(fault.to_string()))?.into();
+    let answer = answer.map_err(|fault| match fault {
+        PolicyFault::Unavailable(why) => LoadError::Unavailable(why),
+        fault => LoadError::Metadata(fault.to_string()),
+    });
+    let metadata: Metadata = answer?.into();
     metadata.check().map_err(LoadError::Metadata)?;
     Ok(metadata)
 }
@@ -223,9 +227,7 @@ impl Limited {
             )),
             Some(trap) if is_bad_answer(trap) => PolicyFault::BadAnswer(trap.to_string()),
             Some(trap) => PolicyFault::Trapped(trap.to_string()),
-            None if error.is::<wasmtime::PoolConcurrencyLimitError>() => {
-                PolicyFault::Unavailable(error.to_string())
-            }
+            None if load::is_of_machine(error) => PolicyFault::Unavailable(format!("{error:#}")),
             None => PolicyFault::BadAnswer(self.unreadable(&error.root_cause().to_string())),
         }
     }
@@ -236,5 +238,25 @@ impl Limited {
             return format!("it hands over more than {} bytes, which is the limit", self.limits.lifted_bytes);
         }
         why.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn metadata_for_which_memory_lacks_is_not_wrong() {
+        let host = PolicyHost::new(&Options { concurrency: 1, ..Options::default() }).unwrap();
+        let (shared, limits) = (Arc::clone(&host.runtime.shared), Arc::new(Limits::policy()));
+        let calls = Limited { shared, limits, fuel: AtomicU64::new(0), most: Mutex::default() };
+        let told = |errno: Errno| {
+            let failed = wasmtime::Error::new(errno).context("no instance");
+            described(calls.call::<Metadata>(|_| Err(failed)).0).unwrap_err()
+        };
+        assert!(matches!(told(Errno::NOMEM), LoadError::Unavailable(_)));
+        assert!(matches!(told(Errno::INVAL), LoadError::Metadata(_)));
     }
 }

@@ -191,6 +191,13 @@ pub struct RolledBack {
     pub digest: Text,
 }
 
+impl RolledBack {
+    /// Whether it is this generation.
+    pub fn is_of(&self, good: &LastGood) -> bool {
+        self.generation == good.generation && self.digest == good.digest
+    }
+}
+
 /// `metav1.Condition`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -1,6 +1,9 @@
 //! A layout of OCI images in a folder: `oci-layout`, `index.json` and `blobs/sha256`. The format is that of
 //! the OCI image specification, as oras, crane and skopeo read and write it.
 
+mod writer;
+
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
@@ -8,6 +11,8 @@ use std::path::{Path, PathBuf};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
+pub use self::writer::Writer;
+use self::writer::Writers;
 use crate::artifact::{Artifact, pull, push};
 use crate::digest::Digest;
 use crate::error::{RegistryError, Result, invalid, too_large};
@@ -30,8 +35,8 @@ pub struct Layout {
     folder: PathBuf,
     /// Most bytes of all blobs.
     bytes_max: u64,
-    /// Held while the index is changed.
-    writing: Mutex<()>,
+    /// Who writes to it; held while the index is changed.
+    writing: Mutex<Writers>,
 }
 
 impl Layout {
@@ -44,6 +49,11 @@ impl Layout {
     #[must_use]
     pub fn with_limit(self, bytes_max: u64) -> Self {
         Self { bytes_max, ..self }
+    }
+
+    /// Writes to it; what is written stays until the writer is dropped.
+    pub fn writer(&self) -> Writer<'_> {
+        Writer::new(self)
     }
 
     /// The entries of the index: every manifest, by digest and tag.
@@ -148,7 +158,7 @@ impl Layout {
             return Ok(());
         }
         let artifact = Artifact { module, ..Artifact::default() };
-        push(self, &artifact, Some(&module_tag(&digest))).await.map(drop)
+        push(&self.writer(), &artifact, Some(&module_tag(&digest))).await.map(drop)
     }
 
     /// A module that [`Layout::put_module`] has kept.
@@ -164,16 +174,17 @@ impl Layout {
 
     /// Removes every manifest that is not kept, and every blob that no kept one has. A referrer and the
     /// signatures of a manifest are kept with it; one of [`Layout::put_module`] by the digest of the module.
-    /// If the index breaks a rule or a limit, nothing is kept.
+    /// If the index breaks a rule or a limit, nothing is kept. What a [`Writer`] has written stays.
     ///
     /// # Errors
     ///
     /// The folder cannot be read or written.
     pub fn retain(&self, keep: impl Fn(&Digest) -> bool) -> std::result::Result<(), RegistryError> {
-        let _writing = self.writing.lock();
+        let writing = self.writing.lock();
         let _locked = self.lock()?;
         let mut index = Index::default();
-        let mut blobs = std::collections::BTreeSet::new();
+        let written = writing.written();
+        let mut blobs: BTreeSet<String> = written.iter().map(Digest::hex).collect();
         let entries = match self.entries() {
             Err(RegistryError::NotFound(_) | RegistryError::Invalid(_)) => Vec::new(),
             entries => entries?,
@@ -182,7 +193,7 @@ impl Layout {
             let Ok(manifest) = self.parsed(&entry.digest) else { continue };
             let is_about = manifest.subject.as_ref().map(|subject| subject.digest);
             let tagged = entry.annotations.get(media::REF_NAME).and_then(|tag| named_by_tag(tag));
-            if keep(&is_about.or(tagged).unwrap_or(entry.digest)) {
+            if written.contains(&entry.digest) || keep(&is_about.or(tagged).unwrap_or(entry.digest)) {
                 blobs.insert(entry.digest.hex());
                 blobs.extend(manifest.blobs().map(|blob| blob.digest.hex()));
                 index.add(&entry);

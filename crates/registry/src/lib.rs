@@ -26,7 +26,7 @@ pub use client::{Access, Endpoint, Posted, Registry, Remote, Timeouts};
 pub use credentials::Credentials;
 pub use digest::Digest;
 pub use error::RegistryError;
-pub use layout::Layout;
+pub use layout::{Layout, Writer};
 pub use manifest::{Descriptor, Manifest};
 pub use reference::Reference;
 pub use repository::{Name, Repository};

@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use bindery_kit::{OciRegistry, Referrers, RegistrySettings};
 use bindery_registry::{
     Access, Credentials, Descriptor, Digest, Layout, Manifest, Name, Registry, RegistryError, Repository,
@@ -156,6 +158,26 @@ async fn a_layout_finds_changed_bytes_and_forgets_what_is_not_kept() {
     assert!(matches!(&changed, RegistryError::Invalid(why) if why.contains("it was changed")), "{changed}");
     layout.put_blob(&artifact().module).await.unwrap();
     assert_eq!(pull(&layout, &tag()).await.unwrap().0, kept, "what is broken is written again");
+}
+
+#[tokio::test]
+async fn what_is_being_copied_stays_while_others_are_removed() {
+    let registry = OciRegistry::start(RegistrySettings::default());
+    let digest = push(&repository(&registry, Access::Push), &artifact(), None).await.unwrap();
+    let (name, folder) = (Name::Digest(digest), tempfile::tempdir().unwrap());
+    let layout = Arc::new(Layout::new(folder.path()));
+    let of_others = Arc::clone(&layout);
+    // Before each answer of the registry.
+    registry.intercept(move |_, _, _| {
+        of_others.retain(|_| false).unwrap();
+        None
+    });
+    let writer = layout.writer();
+    copy(&repository(&registry, Access::Pull), &writer, &name).await.unwrap();
+    assert_eq!(pull(&*layout, &name).await.unwrap().1.cases.len(), 2);
+    drop(writer);
+    layout.retain(|_| false).unwrap();
+    assert!(layout.entries().unwrap().is_empty() && layout.size() == 0);
 }
 
 #[tokio::test]

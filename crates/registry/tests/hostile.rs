@@ -227,6 +227,35 @@ async fn pages_of_referrers_end() {
 }
 
 #[tokio::test]
+async fn the_tag_of_referrers_is_asked_for_only_without_their_api() {
+    let registry = registry(|_, _, _| None).await;
+    let remote = repository(&registry, Access::Pull);
+    let (digest, _) = pull(&remote, &Name::Tag("1.0.0".to_owned())).await.unwrap();
+    for (status, expected) in [
+        (404, "none"),
+        (400, "none"),
+        (406, "none"),
+        (403, "denied"),
+        (408, "unavailable"),
+        (429, "unavailable"),
+        (500, "unavailable"),
+        (503, "unavailable"),
+        (418, "invalid"),
+    ] {
+        registry
+            .intercept(move |_, path, _| path.contains("/referrers/").then(|| answer(status, &[], ""))?);
+        let told = match remote.referrers(&digest).await {
+            Ok(referrers) if referrers.is_empty() => "none",
+            Err(RegistryError::Denied(_)) => "denied",
+            Err(RegistryError::Unavailable(_)) => "unavailable",
+            Err(RegistryError::Invalid(_)) => "invalid",
+            other => panic!("{status}: {other:?}"),
+        };
+        assert_eq!(told, expected, "{status}");
+    }
+}
+
+#[tokio::test]
 async fn given_named_cases_that_no_referrer_has_nothing_is_pulled() {
     let registry = registry(|_, path, _| {
         let nothing = "{\"schemaVersion\":2,\"manifests\":[]}";

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Error, Result, anyhow, bail};
 use bindery_controller::{
     Binder, Configuration, DecidedRecord, Journal, OperationError, Parts, PendingOperation, Plugin, Settings,
     SyncError, Synced,
 };
 use bindery_core::{
-    Claim, ClaimKey, Decision, Engine, GuardVerdict, Key, OperationKind, Source, Text, VolumePhase,
+    Claim, ClaimKey, Decision, Engine, EngineFault, GuardVerdict, Key, OperationKind, Source, Text,
+    VolumePhase,
 };
 use bindery_kube::plugins::{HostPath, Nfs};
 use bindery_kube::{ApiPort, Events, Template, decode, system_clock};
@@ -202,8 +203,8 @@ impl Planner {
     async fn sync(&self, key: &Key) -> Result<()> {
         let before = self.decisions.0.lock().remove(key);
         let Synced { result, operations, .. } = self.binder.sync(key).await;
-        if let Err(error @ SyncError::Engine(_)) = result {
-            return Err(anyhow!("{key}: {error}"));
+        if let Err(SyncError::Engine(fault)) = result {
+            return Err(undecided(key, fault));
         }
         let mut left_out = None;
         for operation in operations {
@@ -230,7 +231,7 @@ impl Planner {
             return Ok(Some(kind));
         }
         match self.binder.perform(operation).await {
-            Err(error @ OperationError::Step(SyncError::Engine(_))) => return Err(anyhow!("{key}: {error}")),
+            Err(OperationError::Step(SyncError::Engine(fault))) => return Err(undecided(key, fault)),
             Err(error) => tracing::debug!(%error, ?kind, "an operation failed"),
             Ok(()) => {}
         }
@@ -253,6 +254,11 @@ impl Planner {
         }
         Ok(())
     }
+}
+
+/// The error of an engine that has not decided about an object. The fault is its source.
+fn undecided(key: &Key, fault: EngineFault) -> Error {
+    Error::new(fault).context(format!("{key}: no decision"))
 }
 
 /// The objects to decide, in order. Volumes come first, because claims take those that are available. Objects

@@ -8,6 +8,8 @@ mod load;
 mod module;
 mod rollback;
 mod shadow;
+#[cfg(test)]
+mod tests;
 mod trial;
 mod wanted;
 
@@ -31,9 +33,6 @@ pub(crate) use self::wanted::wanted;
 use super::Document;
 use crate::compile::ComponentKind;
 use crate::policy::module::CONFIG_MAP;
-
-/// Causes that another try may not find again, although the object has not changed.
-const MAY_BE_THERE: [Cause; 2] = [Cause::ModuleUnavailable, Cause::SignatureInvalid];
 
 /// What an object puts into effect.
 #[derive(Clone, Default)]
@@ -61,6 +60,8 @@ pub(crate) struct LoadedObject {
     pub(crate) history: Vec<LastGood>,
     /// What the newest of them has put into effect, if this process had it.
     before: Option<Effect>,
+    /// Whether its first calls failed, and it stays, because the generation before cannot be loaded.
+    stays: bool,
     /// The generation that was taken back, if it is still the newest.
     pub(crate) rolled_back: Option<RolledBack>,
     pub(crate) fault: Option<Fault>,
@@ -84,12 +85,14 @@ impl LoadedObject {
 
     /// What is in effect while an object is being loaded: what it has loaded earlier, or what holds all that
     /// it matches.
-    pub(crate) fn awaiting(object: Value, earlier: Option<&Self>) -> Self {
+    pub(crate) fn awaiting(object: Value, earlier: Option<&Self>, known: &ObjectStatus) -> Self {
         let why = "the module is being read or compiled";
         let fault = Some(Fault { cause: Cause::Loading, why: why.to_owned() });
         let is_same = |earlier: &&Self| earlier.object["metadata"]["uid"] == object["metadata"]["uid"];
         let earlier = earlier.filter(is_same).cloned();
-        let new = Self { fault: fault.clone(), ..Self::new(object) };
+        let mut new = Self { fault: fault.clone(), ..Self::new(object) };
+        new.remember(earlier.as_ref(), known);
+        new.last_good = None;
         match earlier {
             Some(earlier) if earlier.last_good.as_ref().is_some_and(|good| new.accepts(good)) => {
                 Self { object: new.object, fault, wanted: None, signed_by: None, ..earlier }
@@ -118,7 +121,8 @@ impl LoadedObject {
             return loading;
         }
         let object = loading.object.clone();
-        let fault = match loading.attempt(&object, hosts, objects).await {
+        let newest = hosts.for_object(earlier.as_ref().is_some_and(|earlier| loading.has_replaced(earlier)));
+        let fault = match loading.attempt(&object, &newest, objects).await {
             Ok((effect, digest)) => {
                 loading.effect = effect;
                 if let Some(earlier) = &earlier {
@@ -153,11 +157,11 @@ impl LoadedObject {
         }
         let last_good = loading.last_good.take().filter(|last_good| loading.accepts(last_good));
         match (earlier, last_good) {
-            (Some(Self { effect, last_good: Some(last_good), before, shadow, .. }), _)
+            (Some(Self { effect, last_good: Some(last_good), before, shadow, stays, .. }), _)
                 if loading.accepts(&last_good) =>
             {
                 (loading.effect, loading.last_good) = (effect, Some(last_good));
-                (loading.before, loading.shadow) = (before, shadow);
+                (loading.before, loading.shadow, loading.stays) = (before, shadow, stays);
             }
             (_, Some(last_good)) => {
                 loading.effect = loading.restore(last_good, &fault.why, hosts, objects).await;
@@ -170,6 +174,11 @@ impl LoadedObject {
         }
         loading.fault = Some(fault);
         loading
+    }
+
+    /// Whether it is another generation of an object that has loaded an earlier one.
+    fn has_replaced(&self, earlier: &Self) -> bool {
+        self.object["metadata"]["generation"] != earlier.object["metadata"]["generation"]
     }
 
     /// Whether an earlier generation may be in effect in place of the newest. A shadow holds nothing, so it
@@ -201,10 +210,7 @@ impl LoadedObject {
     /// Whether its module could not be read or compiled, so that another try may succeed although nothing has
     /// changed.
     pub(crate) fn may_be_retried(&self) -> bool {
-        self.fault.as_ref().is_some_and(|fault| {
-            matches!(fault.cause, Cause::Loading | Cause::CompilerFailed)
-                || MAY_BE_THERE.contains(&fault.cause) && self.config_maps.is_empty()
-        })
+        self.fault.as_ref().is_some_and(|fault| fault.may_pass(has_config_map(&self.object["spec"])))
     }
 
     /// What tells whether it has another effect than before: object, generation, module, and why a newer one
@@ -223,9 +229,16 @@ impl LoadedObject {
         objects: &PolicyObjects,
     ) -> Result<(Effect, String), Fault> {
         load::document(object)?;
-        let (module, cases) = self.module(object, hosts, objects).await?;
+        let (module, mut cases) = self.module(object, hosts, objects).await?;
+        let digest = Digest::of(&module);
+        // A good one has passed its cases, which take time that a busy machine may not have.
+        if *object != self.object
+            || self.last_good.as_ref().is_some_and(|it| *it.digest == *digest.to_string())
+        {
+            cases.clear();
+        }
         if *object == self.object {
-            self.wanted = Some(Digest::of(&module));
+            self.wanted = Some(digest);
         }
         let kept = (has_config_map(&object["spec"]) && hosts.review.is_none()).then(|| module.clone());
         let loaded = Self::loaded(object, module, cases, hosts).await?;
@@ -315,7 +328,8 @@ pub(crate) async fn of_cluster(client: &ApiClient, hosts: &Hosts) -> Result<Load
 
 /// Whether a policy in a file, or a MatchPolicy in case of a ReclaimPolicy, has the name of an object.
 pub(crate) fn is_taken((kind, name): &ObjectName, files: &Chain, loaded: &LoadedObjects) -> bool {
-    let is_active = |name: &ObjectName| loaded.get(name).is_some_and(|object| !object.is_shadow());
+    let is_active =
+        |name: &ObjectName| loaded.get(name).is_some_and(|object| !object.is_shadow() && !object.is_off());
     let is_policy = || is_active(&(MATCH_POLICY.to_owned(), name.clone()));
     let is_named = || kind == RECLAIM_POLICY && is_policy() || files.metrics(name).is_some();
     kind != ENGINE && is_active(&(kind.clone(), name.clone())) && is_named()

@@ -5,6 +5,8 @@
 //! is no longer trusted counts no more, and a registry that is away changes nothing.
 
 pub(crate) mod pull_secrets;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -35,6 +37,8 @@ use crate::policy::registry::{KeyArguments, RegistryArguments};
 pub(crate) const FOLDER: &str = "registry";
 /// How many modules are fetched at a time. Each takes up to 64 MiB of memory.
 const FETCHES: usize = 2;
+/// How many of them are of shadows, which more users may write: what is to be enforced waits for none of them.
+const SHADOW_FETCHES: usize = 1;
 /// How long one fetch may take: others wait for it.
 const FETCH_MAX: Duration = Duration::from_secs(60);
 /// How many references are remembered. Who may write objects could name any number.
@@ -73,6 +77,8 @@ pub(crate) struct Missing {
 
 /// A reference that is not there.
 struct Failure {
+    /// The digest of the reference.
+    digest: Digest,
     missing: Missing,
     failures: u32,
     /// None while it is being fetched.
@@ -97,6 +103,7 @@ struct Inner {
     failures: Mutex<BTreeMap<Digest, Failure>>,
     wanted: Mutex<BTreeMap<Digest, Wanted>>,
     fetches: Semaphore,
+    shadow_fetches: Semaphore,
     fetched: Notify,
 }
 
@@ -167,6 +174,7 @@ impl RegistryModules {
             failures: Mutex::default(),
             wanted: Mutex::default(),
             fetches: Semaphore::new(FETCHES),
+            shadow_fetches: Semaphore::new(SHADOW_FETCHES),
             fetched: Notify::new(),
             pull_secrets,
         }))
@@ -197,19 +205,19 @@ impl RegistryModules {
     }
 
     /// The modules that objects name: in registries by the digest of the manifest, in ConfigMaps by that of
-    /// the module. Others are removed first where there is too little room.
+    /// the module. Others are removed first where there is too little room, and are not fetched any more.
     pub(crate) fn want(&self, modules: impl IntoIterator<Item = (Digest, Wanted)>) {
-        self.0.wanted.lock().clear();
-        self.want_also(modules);
+        let mut wanted = BTreeMap::new();
+        add(&mut wanted, modules);
+        let is_awaited =
+            |failure: &Failure| failure.retry_at.is_none() || wanted.contains_key(&failure.digest);
+        self.0.failures.lock().retain(|_, failure| is_awaited(failure));
+        *self.0.wanted.lock() = wanted;
     }
 
     /// Further modules that objects name.
     pub(crate) fn want_also(&self, modules: impl IntoIterator<Item = (Digest, Wanted)>) {
-        let mut wanted = self.0.wanted.lock();
-        for (module, of) in modules {
-            let known = wanted.entry(module).or_insert(of);
-            *known = of.max(*known);
-        }
+        add(&mut self.0.wanted.lock(), modules);
     }
 
     /// The module of a reference, as it is kept. If it is not there, it begins to fetch it, unless this is a
@@ -268,6 +276,7 @@ impl RegistryModules {
             return Missing { why, is_unverified: false };
         }
         let failure = failures.entry(key).or_insert_with(|| Failure {
+            digest: asked.digest,
             missing: Missing { why: format!("{reference} is being fetched"), is_unverified: false },
             failures: 0,
             retry_at: None,
@@ -326,13 +335,24 @@ impl Inner {
     async fn fetch(&self, asked: &Asked) -> Result<(), RegistryError> {
         let (layout, Some(registry)) = (self.layout()?, &self.registry) else { return Ok(()) };
         let Asked { reference, digest, pull } = asked;
+        let wanted = || self.wanted.lock().get(digest).copied();
+        let _shadow = match wanted() {
+            Some(Wanted::ForShadow) => Some(self.shadow_fetches.acquire().await),
+            Some(Wanted::ForEffect) | None => None,
+        };
         let _fetch = self.fetches.acquire().await;
+        // Its object may have changed meanwhile. A command of a user fetches what it was told.
+        if self.pull_secrets.is_some() && wanted().is_none() {
+            return Ok(());
+        }
         let registry = self.client(registry, pull).await?;
         let repository = registry.repository(reference, Access::Pull)?;
         // First, so that nothing large is fetched that is not signed.
         self.signed_by(&repository, reference, digest).await?;
         let name = Name::Digest(*digest);
-        self.keep_with_room(digest, || copy(&repository, layout, &name).map_ok(drop).boxed()).await?;
+        // Other fetches may make room meanwhile.
+        let writer = layout.writer();
+        self.keep_with_room(digest, || copy(&repository, &writer, &name).map_ok(drop).boxed()).await?;
         // What cannot be used from the folder would be fetched again and again.
         self.kept(reference, digest).await.map(drop)
     }
@@ -393,6 +413,13 @@ impl Inner {
         }
         drop(failures);
         self.fetched.notify_one();
+    }
+}
+
+fn add(wanted: &mut BTreeMap<Digest, Wanted>, modules: impl IntoIterator<Item = (Digest, Wanted)>) {
+    for (module, of) in modules {
+        let known = wanted.entry(module).or_insert(of);
+        *known = of.max(*known);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use bindery_policy::PolicyFault;
 use bindery_registry::Extra;
 
 use super::cases::{Case, File};
@@ -23,7 +24,7 @@ pub(crate) fn hold(policy: Tested<'_>, files: &[Extra]) -> Result<()> {
         let failed = |why: String| anyhow!(why.chars().take(TOLD_MAX).collect::<String>());
         let parsed = parse(file).map_err(|why| failed(format!("golden cases: {why:#}")))?;
         for (line, case) in &parsed.cases {
-            if let Some(difference) = difference(policy, case) {
+            if let Some(difference) = difference(policy, case)? {
                 let place = format!("golden case {}:{line}", file.name);
                 return Err(failed(format!("{place}: {}: {difference}", case.title)));
             }
@@ -40,13 +41,17 @@ fn parse(Extra { name, bytes }: &Extra) -> Result<File> {
     File::parse(name.into(), text.to_owned())
 }
 
-/// How what the policy says first differs from what the case expects.
-fn difference(policy: Tested<'_>, case: &Case) -> Option<String> {
+/// How what the policy says first differs from what the case expects. The error says that it could not be
+/// asked, which is no fault of it.
+fn difference(policy: Tested<'_>, case: &Case) -> Result<Option<String>> {
     if case.volumes.len() > ROWS_MAX {
-        return Some(format!("it has {} volumes; at most {ROWS_MAX} are allowed", case.volumes.len()));
+        return Ok(Some(format!("it has {} volumes; at most {ROWS_MAX} are allowed", case.volumes.len())));
     }
     match policy.answer(case) {
-        Ok(answer) => differences(case.expect.as_ref(), &answer).into_iter().next(),
-        Err(error) => Some(format!("{error:#}")),
+        Ok(answer) => Ok(differences(case.expect.as_ref(), &answer).into_iter().next()),
+        Err(error) => match error.downcast_ref::<PolicyFault>() {
+            Some(PolicyFault::Unavailable(_)) => Err(error),
+            _ => Ok(Some(format!("{error:#}"))),
+        },
     }
 }

@@ -92,7 +92,8 @@ impl Found {
     }
 
     fn lines(&self) -> Vec<Line<'_>> {
-        let states = std::iter::once("in effect").filter(|_| self.status.last_good.is_some());
+        let state = if self.status.digest.is_some() { "in effect" } else { "not in effect" };
+        let states = std::iter::once(state).filter(|_| self.status.last_good.is_some());
         let states = states.chain(std::iter::repeat("earlier"));
         let lines = self.generations().zip(states);
         lines

@@ -14,6 +14,7 @@ mod review;
 mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -45,11 +46,6 @@ use crate::policies::registry::{ObjectRegistryArguments, RegistryModules};
 
 /// How often changes of counters are written to status.
 const STATUS_EVERY: Duration = Duration::from_secs(10);
-
-/// How many statuses of objects over the limit are written before other changes are looked at again, so that
-/// a flood of objects delays no change of the policies in effect. Each write is a change that goes on with
-/// them.
-const SURPLUS_WRITES_MAX: usize = 16;
 
 /// The field manager of what the leader writes.
 const FIELD_MANAGER: &str = "bindery";
@@ -86,6 +82,8 @@ pub(super) struct ConfiguredObjects {
     differs_since: BTreeMap<ObjectName, Instant>,
     /// The store in which the leader has last looked at what policies match.
     looked_at: Option<Revision>,
+    /// The object whose status is looked at first.
+    next_status: Option<ObjectName>,
 }
 
 /// Whether the newest generation of each object is in use, for metrics.
@@ -99,7 +97,7 @@ impl ConfiguredObjects {
         base: Components,
     ) -> Result<(Self, PolicyWatches)> {
         let (objects, watches) = PolicyObjects::new(client);
-        let (loaded, written, in_effect, readiness, differs_since, looked_at) = Default::default();
+        let (loaded, written, in_effect, readiness, differs_since) = Default::default();
         let cache = arguments.engine.cache();
         let policy_objects = &arguments.policy_objects;
         let pull_secrets = policy_objects.pull_secrets.of(client)?;
@@ -116,7 +114,8 @@ impl ConfiguredObjects {
             readiness,
             identity: arguments.lease.settings().identity.into(),
             differs_since,
-            looked_at,
+            looked_at: None,
+            next_status: None,
         };
         Ok((configured, watches))
     }
@@ -167,8 +166,10 @@ impl ConfiguredObjects {
         let mut ticks = interval(STATUS_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut restores = binder.intake().freshness().regressions();
-        let (mut changed, mut is_tick, mut counting) = (Changed::default(), false, Counting::default());
+        let (mut changed, mut counting) = (Changed::default(), Counting::default());
+        let (mut is_tick, mut is_to_count, mut is_written) = (false, false, true);
         loop {
+            let goes_on_writing = !is_written && self.loads.together_until().is_none();
             tokio::select! {
                 later = self.next_change() => changed.add(later),
                 // The sender lives in the binder.
@@ -177,20 +178,21 @@ impl ConfiguredObjects {
                     self.written.clear();
                 }
                 _ = ticks.tick() => {
-                    is_tick = true;
+                    (is_tick, is_to_count) = (true, true);
                     changed.add(self.refresh(true));
                 }
+                () = ready(()), if goes_on_writing => {}
             }
             if self.loads.together_until().is_some() {
                 continue;
             }
             self.swap(&binder, std::mem::take(&mut changed)).await;
             self.publish();
-            if is_tick && leads.load(Ordering::Relaxed) {
+            if std::mem::take(&mut is_to_count) && leads.load(Ordering::Relaxed) {
                 counting.go_on(&binder).await;
             }
-            self.write_status(&binder, &leads, is_tick).await;
-            is_tick = false;
+            is_written = self.write_status(&binder, &leads, is_tick).await;
+            is_tick &= !is_written;
         }
     }
 
@@ -262,21 +264,27 @@ impl ConfiguredObjects {
         changed
     }
 
-    fn replace(&mut self, name: ObjectName, loaded: LoadedObject) -> Changed {
-        let (identity, is_shadow) = (loaded.identity(), loaded.is_shadow());
-        let earlier = self.loaded.insert(name, loaded);
+    fn replace(&mut self, name: ObjectName, mut loaded: LoadedObject) -> Changed {
+        let (earlier, is_shadow) = (self.loaded.remove(&name), loaded.is_shadow());
         let was_shadow = earlier.as_ref().is_none_or(LoadedObject::is_shadow);
-        if earlier.as_ref().is_some_and(|earlier| earlier.identity() == identity) {
-            return Changed::default();
+        let changed = Changed {
+            active: !was_shadow || !is_shadow,
+            shadows: is_shadow || was_shadow && earlier.is_some(),
+        };
+        let same = earlier.filter(|earlier| earlier.identity() == loaded.identity());
+        let changed = if same.is_some() { Changed::default() } else { changed };
+        if let Some(same) = same {
+            loaded.continue_from(same);
         }
-        Changed { active: !was_shadow || !is_shadow, shadows: is_shadow || was_shadow && earlier.is_some() }
+        self.loaded.insert(name, loaded);
+        changed
     }
 
     /// Holds what objects match whose load takes long, or leaves their last good generations in effect.
     fn hold_late(&mut self) -> Changed {
         let mut changed = Changed::default();
-        for (name, object) in self.loads.late() {
-            let awaiting = LoadedObject::awaiting(object, self.loaded.get(&name));
+        for (name, object, known) in self.loads.late() {
+            let awaiting = LoadedObject::awaiting(object, self.loaded.get(&name), &known);
             changed.add(self.replace(name, awaiting));
         }
         changed
@@ -302,53 +310,6 @@ impl ConfiguredObjects {
             }
             _ => None,
         })
-    }
-
-    /// Writes status where it changes. At ticks the leader writes counters too, and other replicas write
-    /// where they differ from the leader.
-    async fn write_status(&mut self, binder: &Binder<ApiPort>, leads: &AtomicBool, is_tick: bool) {
-        let mut surplus_writes = 0;
-        let revision = binder.store().revision();
-        for (object, status) in self.objects.all() {
-            let name = object_name(&object);
-            let Some(loaded) = self.loaded.get(&name) else { continue };
-            let known: ObjectStatus = serde_json::from_value(status).unwrap_or_default();
-            if !leads.load(Ordering::Relaxed) {
-                if is_tick && self.mode != ModeArgument::Observe {
-                    self.write_entry(&name, &known).await;
-                }
-                continue;
-            }
-            if is_tick {
-                self.remove_entries(&name, &known).await;
-            }
-            let known = ObjectStatus { replicas: Vec::new(), ..known };
-            let wanted = self.status(&name, loaded, &known, binder, is_tick);
-            let uid = loaded.object["metadata"]["uid"].as_str().unwrap_or_default();
-            let write = WrittenStatus { uid: uid.to_owned(), over: known, status: wanted };
-            if write.status == write.over || self.written.get(&name) == Some(&write) {
-                continue;
-            }
-            if loaded.is_over_limit() {
-                surplus_writes += 1;
-                if surplus_writes > SURPLUS_WRITES_MAX {
-                    continue;
-                }
-            }
-            let status = serde_json::to_value(&write.status).unwrap_or_default();
-            match self.objects.write_status(&name.0, &name.1, uid, FIELD_MANAGER, &status).await {
-                Ok(()) => {
-                    self.tell(&name, &write).await;
-                    self.written.insert(name, write);
-                }
-                Err(error) => {
-                    tracing::warn!(kind = name.0, name = name.1, error, "the status cannot be written");
-                }
-            }
-        }
-        if is_tick && leads.load(Ordering::Relaxed) {
-            self.looked_at = Some(revision);
-        }
     }
 }
 

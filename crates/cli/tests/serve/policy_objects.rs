@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::policies::is_released_with;
 
-fn start(cluster: &Cluster, identity: &str) -> Replica {
+pub(crate) fn start(cluster: &Cluster, identity: &str) -> Replica {
     start_with(cluster, identity, &[])
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn modules(key: &str, module: Vec<u8>) -> ConfigMap {
 }
 
 /// What `bindery` prints about a cluster.
-fn print(cluster: &Cluster, arguments: &[&str]) -> String {
+pub(crate) fn print(cluster: &Cluster, arguments: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bindery"));
     command.args(arguments).env("KUBECONFIG", cluster.kubeconfig());
     String::from_utf8(run(&mut command, "").stdout).unwrap()
@@ -294,77 +294,6 @@ async fn a_new_leader_decides_nothing_without_the_policies_of_the_api_server() {
     // The leader between would have released it with policy Delete.
     cluster.until_volume("v", is_released_with("Retain")).await;
     third.terminate().await;
-}
-
-/// A matcher that allows everything, and a new build of it that traps for claims that do not request 1Gi.
-fn builds() -> [Vec<u8>; 2] {
-    let traps = "(if (i64.ne (local.get 2) (i64.const 1073741824)) (then unreachable))";
-    [Module::default(), Module { before: traps, ..Module::default() }].map(|module| module.component())
-}
-
-/// Creates a namespace, and a claim of 2Gi in it.
-async fn create_claim_in(cluster: &Cluster, namespace: &str) {
-    let object = json!({"metadata": {"name": namespace}});
-    let object: Namespace = serde_json::from_value(object).unwrap();
-    Api::all(cluster.client.clone()).create(&PostParams::default(), &object).await.unwrap();
-    let spec = json!({"resources": {"requests": {"storage": "2Gi"}}});
-    let claim = json::claim("c", json!({"metadata": {"namespace": namespace}, "spec": spec}));
-    let claims = Api::<PersistentVolumeClaim>::namespaced(cluster.client.clone(), namespace);
-    claims.create(&PostParams::default(), &serde_json::from_value(claim).unwrap()).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_module_that_fails_in_three_namespaces_is_taken_back_and_undone() {
-    let (cluster, policies, mut replica) = cluster_with_kinds().await;
-    let [good, traps] = builds();
-    let mut maps = modules("good.wasm", good);
-    maps.binary_data.as_mut().unwrap().insert("traps.wasm".to_owned(), ByteString(traps));
-    let config_maps = Api::<ConfigMap>::namespaced(cluster.client.clone(), "default");
-    config_maps.create(&PostParams::default(), &maps).await.unwrap();
-    let module = |key: &str| json!({"module": format!("configmap:default/modules/{key}")});
-    policies.apply("MatchPolicy", "zone", module("good.wasm")).await;
-    let good = policies.until_ready("MatchPolicy", "zone", "Loaded").await;
-    policies.apply("MatchPolicy", "zone", module("traps.wasm")).await;
-    let status = policies.until_ready("MatchPolicy", "zone", "Loaded").await;
-    assert_eq!(status["history"], json!([good["lastGood"]]));
-
-    for (volume, namespace) in [("v0", "one"), ("v1", "two"), ("v2", "three")] {
-        cluster.create_available_volume(volume, "10Gi").await;
-        create_claim_in(&cluster, namespace).await;
-    }
-    let status = policies.until_ready("MatchPolicy", "zone", "RolledBack").await;
-    assert_eq!(status["digest"], good["digest"]);
-    assert_eq!(status["lastGood"], good["lastGood"]);
-    assert_eq!(status["rolledBack"]["generation"], 2);
-    let message = condition(&status, "Ready")["message"].as_str().unwrap();
-    assert!(message.ends_with("; generation 1 stays in effect"), "{message}");
-    for volume in ["v0", "v1", "v2"] {
-        cluster.until_volume(volume, is_in_phase("Bound")).await;
-    }
-
-    let told = poll(async || {
-        let zone = policies.of("MatchPolicy").get("zone").await.unwrap();
-        let fault = &zone.data["status"]["lastFault"];
-        fault["message"].as_str().is_some_and(|it| it.starts_with("it trapped: ")).then_some(())
-    });
-    told.await.expect("the fault is told although its module is not in use any more");
-    // The generation stays taken back by a replica that has not seen it fail.
-    replica.terminate().await;
-    let mut replica = start(&cluster, "second");
-    cluster.create_available_volume("v3", "10Gi").await;
-    cluster.create_claim("c", "3Gi").await;
-    cluster.until_volume("v3", is_in_phase("Bound")).await;
-    assert_eq!(policies.until_ready("MatchPolicy", "zone", "RolledBack").await["digest"], good["digest"]);
-
-    let history = print(&cluster, &["policy", "history", "zone"]);
-    assert_eq!(history.lines().count(), 2, "{history}");
-    assert!(history.contains("1           in effect  configmap:default/modules/good.wasm"), "{history}");
-    let undone = print(&cluster, &["policy", "undo", "zone"]);
-    assert_eq!(undone, "MatchPolicy zone: generation 3 has the spec of generation 1\n");
-    let status = policies.until_ready("MatchPolicy", "zone", "Loaded").await;
-    assert_eq!(status["rolledBack"], Value::Null);
-    assert_eq!(status["digest"], good["digest"]);
-    replica.terminate().await;
 }
 
 #[tokio::test]

@@ -16,6 +16,10 @@ use crate::repository::{Name, Repository};
 
 /// The header by which a registry says that it has made a manifest a referrer.
 const SUBJECT: &str = "oci-subject";
+/// How registries answer that do not have the referrers API. The specification says 404; as
+/// go-containerregistry does, and so cosign, the others are understood too.
+const NO_REFERRERS_API: [StatusCode; 3] =
+    [StatusCode::NOT_FOUND, StatusCode::BAD_REQUEST, StatusCode::NOT_ACCEPTABLE];
 
 #[async_trait]
 impl Repository for Remote {
@@ -53,7 +57,7 @@ impl Repository for Remote {
             match answer.status {
                 StatusCode::OK => {}
                 // A registry without the API: the referrers are in a list under a tag.
-                status if page == 0 && status.is_client_error() => {
+                status if page == 0 && NO_REFERRERS_API.contains(&status) => {
                     return self.tagged_referrers(subject).await.map(|index| referrers(&index));
                 }
                 status => return Err(self.failed("referrers", status, &answer.body)),

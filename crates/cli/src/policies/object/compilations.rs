@@ -67,6 +67,13 @@ impl Compilations {
         }
     }
 
+    /// Ends the pause of a component at which the compiler has failed. The next one is longer still.
+    pub(super) fn end_pause(&self, component: &Digest) {
+        if let Some(known) = self.failures.lock().get_mut(component) {
+            known.retry_at = Instant::now();
+        }
+    }
+
     /// Why the compiler has failed at a component that it is not to try again yet.
     fn failure(&self, component: &Digest) -> Option<String> {
         let failures = self.failures.lock();
@@ -195,5 +202,23 @@ mod tests {
         }
         compilations.run(true, component, || ready(Ok(Ok(())))).await.unwrap().unwrap();
         assert!(compilations.failures.lock().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_that_ends_early_is_followed_by_a_longer_one() {
+        let (compilations, tries) = (Compilations::default(), AtomicUsize::new(0));
+        let compile = || {
+            tries.fetch_add(1, Ordering::Relaxed);
+            ready(Err(anyhow!("no memory")))
+        };
+        let component = Digest::of(b"large");
+        for (number, pause) in [10, 20, 40].into_iter().enumerate() {
+            for after in [0, pause - 1] {
+                advance(Duration::from_secs(after)).await;
+                compilations.run(true, component, compile).await.unwrap_err();
+                assert_eq!(tries.load(Ordering::Relaxed), number + 1, "{after} s of {pause} s");
+            }
+            compilations.end_pause(&component);
+        }
     }
 }

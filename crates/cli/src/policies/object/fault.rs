@@ -20,7 +20,8 @@ pub(crate) enum Cause {
     ModuleUnavailable,
     /// The trusted keys have not signed the module.
     SignatureInvalid,
-    /// The compiler failed, and not because of what the module is. It is tried again.
+    /// The compiler failed, or the module could not be loaded or tried, and not because of what the module
+    /// is. It is tried again.
     CompilerFailed,
     /// The module is not a component of this kind, or it failed.
     ModuleInvalid,
@@ -30,6 +31,8 @@ pub(crate) enum Cause {
     TrialFailed,
     /// The first calls of the module failed.
     RolledBack,
+    /// The first calls of the module failed, and it stays, because the generation before cannot be loaded.
+    ProbationFailed,
 }
 
 impl Cause {
@@ -45,11 +48,22 @@ impl Cause {
             Self::SettingsInvalid => "SettingsInvalid",
             Self::TrialFailed => "TrialFailed",
             Self::RolledBack => "RolledBack",
+            Self::ProbationFailed => "ProbationFailed",
         }
     }
 }
 
 impl Fault {
+    /// Whether another try may succeed although nothing has changed. Where the module is in a ConfigMap, its
+    /// change loads the object again.
+    pub(super) fn may_pass(&self, has_config_map: bool) -> bool {
+        match self.cause {
+            Cause::Loading | Cause::CompilerFailed => true,
+            Cause::ModuleUnavailable | Cause::SignatureInvalid => !has_config_map,
+            _ => false,
+        }
+    }
+
     /// The field that is at fault.
     pub(crate) fn field(&self) -> &'static str {
         match self.cause {
@@ -60,9 +74,33 @@ impl Fault {
             | Cause::SignatureInvalid
             | Cause::TrialFailed
             | Cause::RolledBack
+            | Cause::ProbationFailed
             | Cause::Loading => "spec.module",
             Cause::TooMany => "spec.mode",
             Cause::Invalid => "spec",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_another_try_may_not_find_again_is_tried_again() {
+        for (cause, expected) in [
+            (Cause::CompilerFailed, [true, true]),
+            (Cause::ModuleUnavailable, [true, false]),
+            (Cause::SignatureInvalid, [true, false]),
+            (Cause::ModuleInvalid, [false, false]),
+            (Cause::TrialFailed, [false, false]),
+        ] {
+            let fault = Fault { cause, why: String::new() };
+            assert_eq!(
+                [false, true].map(|has_config_map| fault.may_pass(has_config_map)),
+                expected,
+                "{cause:?}"
+            );
         }
     }
 }

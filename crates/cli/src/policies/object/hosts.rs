@@ -24,6 +24,8 @@ pub(crate) struct Hosts {
     pub(super) registry: RegistryModules,
     /// The permit of a review: its work holds it until it ends, and fetches nothing.
     pub(super) review: Option<ReviewPermit>,
+    /// Whether the object has changed: then the compiler tries at once what it has failed at.
+    is_changed: bool,
     cache: CacheArgument,
     compilations: Arc<Compilations>,
 }
@@ -53,6 +55,7 @@ impl Hosts {
             shipped: shipped.clone(),
             registry,
             review: None,
+            is_changed: false,
             cache: cache.clone(),
             compilations: Arc::default(),
         })
@@ -61,6 +64,11 @@ impl Hosts {
     /// The same for a review.
     pub(crate) fn for_review(&self, permit: ReviewPermit) -> Self {
         Self { review: Some(permit), ..self.clone() }
+    }
+
+    /// The same for an object that has changed, or has not.
+    pub(super) fn for_object(&self, is_changed: bool) -> Self {
+        Self { is_changed, ..self.clone() }
     }
 
     /// The modules of registries.
@@ -85,11 +93,70 @@ impl Hosts {
         }
         let compile =
             || async { if has_compiled() { Ok(Ok(())) } else { in_process(kind, bytes, &self.cache).await } };
-        let is_urgent = !is_shadow && self.review.is_none();
-        match self.compilations.run(is_urgent, Digest::of(bytes), compile).await {
+        let (is_urgent, component) = (!is_shadow && self.review.is_none(), Digest::of(bytes));
+        if self.is_changed {
+            self.compilations.end_pause(&component);
+        }
+        match self.compilations.run(is_urgent, component, compile).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(why)) => Err(Fault { cause: Cause::ModuleInvalid, why }),
             Err(error) => Err(Fault { cause: Cause::CompilerFailed, why: format!("{error:#}") }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use anyhow::anyhow;
+    use bindery_kube::{ApiClient, PolicyObjects};
+    use bindery_policy::ObjectStatus;
+    use bindery_sim::{Sim, SimOptions};
+    use clap::Parser;
+    use serde_json::json;
+
+    use super::super::LoadedObject;
+    use super::*;
+
+    /// The smallest component.
+    const EMPTY: &[u8] = b"\0asm\x0d\0\x01\0";
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        cache: CacheArgument,
+        #[command(flatten)]
+        shipped: ShippedArgument,
+    }
+
+    /// What is tried here fails by another sentence: this program does not compile.
+    #[tokio::test(start_paused = true)]
+    async fn what_the_compiler_failed_at_is_tried_at_once_for_a_changed_object() {
+        let folder = tempfile::tempdir().unwrap();
+        let line = Line::parse_from(["bindery", "--engine-cache", folder.path().to_str().unwrap()]);
+        let hosts = Hosts::new(&line.cache, &line.shipped, RegistryModules::offline(&line.cache)).unwrap();
+        let failed = || ready(Err(anyhow!("no memory")));
+        hosts.compilations.run(true, Digest::of(EMPTY), failed).await.unwrap_err();
+
+        let sim = Sim::new(SimOptions::default());
+        let client = ApiClient::from(kube::Client::new(sim.service(), "default"));
+        let (objects, _watches) = PolicyObjects::new(&client);
+        let (module, known) = (folder.path().join("m.wasm"), ObjectStatus::default());
+        std::fs::write(&module, EMPTY).unwrap();
+        let load = async |generation: u32, earlier: Option<LoadedObject>| {
+            let object = json!({
+                "apiVersion": "policy.bindery.dev/v1alpha1", "kind": "MatchPolicy",
+                "metadata": {"name": "p", "uid": "u", "generation": generation},
+                "spec": {"module": module},
+            });
+            LoadedObject::load(object, earlier, &known, &hosts, &objects).await
+        };
+        let first = load(1, None).await;
+        assert_eq!(first.why_not_ready(), Some("no memory"));
+        let again = load(1, Some(first)).await;
+        assert_eq!(again.why_not_ready(), Some("no memory"));
+        let fault = load(2, Some(again)).await.fault.unwrap();
+        assert!(fault.cause == Cause::CompilerFailed && fault.why != "no memory", "{fault:?}");
     }
 }

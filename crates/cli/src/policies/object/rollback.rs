@@ -6,7 +6,7 @@ use bindery_kube::PolicyObjects;
 use bindery_policy::{LastGood, LatestFault, ObjectStatus, Probation, ProbationOutcome, RolledBack};
 use serde_json::Value;
 
-use super::{Cause, Effect, Fault, Hosts, LoadedObject, MAY_BE_THERE, has_config_map, held};
+use super::{Cause, Effect, Fault, Hosts, LoadedObject, has_config_map, held};
 
 /// How many earlier generations are kept.
 const GENERATIONS_MAX: usize = 4;
@@ -92,14 +92,17 @@ impl LoadedObject {
     /// at the leader.
     pub(crate) fn has_failed(&self, known: &ObjectStatus) -> bool {
         let Some(in_effect) = &self.last_good else { return false };
-        let is_in_effect = |rolled: &RolledBack| {
-            rolled.generation == in_effect.generation && rolled.digest == in_effect.digest
-        };
+        let is_in_effect = |rolled: &RolledBack| rolled.is_of(in_effect);
         let by_calls = self.effect.probation().is_some_and(|it| it.outcome() == ProbationOutcome::Failed);
         let is_known = [&self.rolled_back, &known.rolled_back].into_iter().flatten().any(is_in_effect);
         // Without an earlier generation all claims would wait, and not only those at which it fails.
         let has_another = self.place_before().is_some() || matches!(self.effect, Effect::Engine(_));
-        has_another && !self.is_shadow() && (by_calls || is_known)
+        has_another && !self.stays && !self.is_shadow() && (by_calls || is_known)
+    }
+
+    /// Goes on with what the same generation has put into effect, and with what it has shown as a shadow.
+    pub(crate) fn continue_from(&mut self, earlier: Self) {
+        (self.effect, self.before, self.shadow) = (earlier.effect, earlier.before, earlier.shadow);
     }
 
     /// Forgets what was in effect before, once the module has passed its probation.
@@ -157,10 +160,7 @@ impl LoadedObject {
                 self.last_good = Some(LastGood { digest: digest.into(), ..last_good });
                 return effect;
             }
-            // A change of a ConfigMap loads the object again.
-            Err(fault) if !has_config_map && MAY_BE_THERE.contains(&fault.cause) => {
-                self.awaited = Some(last_good);
-            }
+            Err(fault) if fault.may_pass(has_config_map) => self.awaited = Some(last_good),
             _ => {}
         }
         if self.wants_shadow() { Effect::None } else { held(&object, fault) }
@@ -171,24 +171,43 @@ impl LoadedObject {
         self.history.iter().position(|good| self.accepts(good))
     }
 
-    /// Puts the generation before the one in effect into effect again.
+    /// Puts the generation before the one in effect into effect again. A policy whose earlier generation cannot
+    /// be loaded stays: without any, everything that it matches would wait. An engine gives way to that of the
+    /// settings.
     pub(crate) async fn roll_back(&mut self, hosts: &Hosts, objects: &PolicyObjects) {
-        let why = "its first calls failed in at least three namespaces; apply another version".to_owned();
-        let taken_back = self.last_good.take();
-        self.rolled_back =
+        let failed = "its first calls failed in at least three namespaces";
+        let why = format!("{failed}; apply another version");
+        let mut back = self.clone();
+        let taken_back = back.last_good.take();
+        back.rolled_back =
             taken_back.map(|LastGood { generation, digest, .. }| RolledBack { generation, digest });
-        let place = self.place_before();
+        let place = back.place_before();
         // What was in effect before is that of the newest earlier generation.
-        let effect = self.before.take().filter(|_| place == Some(0));
-        let before = place.and_then(|place| self.history.drain(..=place).next_back());
-        self.effect = match (before, effect) {
+        let effect = back.before.take().filter(|_| place == Some(0));
+        let before = place.and_then(|place| back.history.drain(..=place).next_back());
+        let generation = before.as_ref().map(|before| before.generation);
+        back.effect = match (before, effect) {
             (Some(before), Some(effect)) if !matches!(effect, Effect::None) => {
-                self.last_good = Some(before);
+                back.last_good = Some(before);
                 effect
             }
-            (Some(before), _) => self.restore(before, &why, hosts, objects).await,
+            (Some(before), _) => back.restore(before, &why, hosts, objects).await,
             (None, _) => Effect::None,
         };
-        self.fault = Some(Fault { cause: Cause::RolledBack, why });
+        let is_engine = matches!(self.effect, Effect::Engine(_));
+        let fault = match generation {
+            Some(generation) if back.last_good.is_none() && !is_engine => {
+                self.stays = true;
+                let why =
+                    format!("{failed}, and generation {generation} cannot be loaded; apply another version");
+                Fault { cause: Cause::ProbationFailed, why }
+            }
+            _ => {
+                *self = back;
+                Fault { cause: Cause::RolledBack, why }
+            }
+        };
+        // A newer generation may have failed by another cause, which its author has to know.
+        self.fault.get_or_insert(fault);
     }
 }

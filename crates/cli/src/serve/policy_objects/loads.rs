@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use bindery_policy::ENGINE;
+use bindery_policy::{ENGINE, ObjectStatus};
 use serde_json::Value;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
@@ -27,6 +27,8 @@ pub(super) struct Loads {
 
 struct Running {
     object: Value,
+    /// Its status when the load began.
+    known: ObjectStatus,
     is_late: bool,
     task: AbortHandle,
 }
@@ -42,6 +44,7 @@ impl Loads {
         &mut self,
         name: ObjectName,
         object: Value,
+        known: ObjectStatus,
         load: impl Future<Output = LoadedObject> + Send + 'static,
     ) {
         let of = name.clone();
@@ -50,7 +53,7 @@ impl Loads {
         if self.together_until().is_none() {
             self.until = Some(Instant::now() + TOGETHER);
         }
-        let running = Running { object, is_late: false, task };
+        let running = Running { object, known, is_late: false, task };
         if let Some(earlier) = self.running.insert(name, running) {
             earlier.task.abort();
         }
@@ -90,15 +93,15 @@ impl Loads {
         self.until.filter(|_| self.running.values().any(|running| !running.is_late))
     }
 
-    /// The objects whose loads others have waited for long enough; each once.
-    pub(super) fn late(&mut self) -> Vec<(ObjectName, Value)> {
+    /// The objects whose loads others have waited for long enough, with their statuses; each once.
+    pub(super) fn late(&mut self) -> Vec<(ObjectName, Value, ObjectStatus)> {
         if self.until.is_none_or(|until| Instant::now() < until) {
             return Vec::new();
         }
         let due = self.running.iter_mut().filter(|(_, running)| !running.is_late);
         due.map(|(name, running)| {
             running.is_late = true;
-            (name.clone(), running.object.clone())
+            (name.clone(), running.object.clone(), running.known.clone())
         })
         .collect()
     }
@@ -123,13 +126,13 @@ mod tests {
     fn begin(loads: &mut Loads, name: &str, mode: &str, generation: u32) {
         let metadata = json!({"name": name, "generation": generation});
         let object = json!({"kind": "MatchPolicy", "metadata": metadata, "spec": {"mode": mode}});
-        loads.begin(("MatchPolicy".to_owned(), name.to_owned()), object, pending());
+        loads.begin(("MatchPolicy".to_owned(), name.to_owned()), object, ObjectStatus::default(), pending());
     }
 
     /// The names of the loads that others have waited for until now, which is the end of that time.
     fn late(loads: &mut Loads) -> Vec<String> {
         loads.until = Some(Instant::now());
-        loads.late().into_iter().map(|((_, name), _)| name).collect()
+        loads.late().into_iter().map(|((_, name), ..)| name).collect()
     }
 
     #[tokio::test]

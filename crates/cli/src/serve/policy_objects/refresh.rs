@@ -42,6 +42,8 @@ impl ConfiguredObjects {
             changed.shadows |= had_effect && gone.is_shadow();
             is_there
         });
+        self.written.retain(|name, _| names.contains(name));
+        self.differs_since.retain(|name, _| names.contains(name));
         changed.active |= held != limit::holders(&self.loaded);
         changed
     }
@@ -64,14 +66,14 @@ impl ConfiguredObjects {
         match earlier.filter(|loaded| is_current(loaded)) {
             Some(loaded) if loaded.has_failed(&known) => {
                 let mut loaded = loaded.clone();
-                self.loads.begin(name, object, async move {
+                self.loads.begin(name, object, known.clone(), async move {
                     loaded.roll_back(&hosts, &objects).await;
                     loaded
                 });
             }
             Some(loaded) if is_retry && loaded.awaits_good() => {
                 let mut loaded = loaded.clone();
-                self.loads.begin(name, object, async move {
+                self.loads.begin(name, object, known.clone(), async move {
                     loaded.restore_awaited(&hosts, &objects).await;
                     loaded
                 });
@@ -79,7 +81,7 @@ impl ConfiguredObjects {
             Some(_) => {}
             None => {
                 let (earlier, of) = (earlier.cloned(), object.clone());
-                self.loads.begin(name, object, async move {
+                self.loads.begin(name, object, known.clone(), async move {
                     LoadedObject::load(of, earlier, &known, &hosts, &objects).await
                 });
             }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::ModeArgument;
-use crate::policies::object::{Cause, Hosts, LoadedObject, is_in_shadow, limit, mode, object_name};
+use crate::policies::object::{Cause, Hosts, LoadedObject, limit, mode, object_name};
 
 /// How long a review waits for a module. The API server waits for three seconds, by the chart.
 const ATTEMPT_MAX: Duration = Duration::from_secs(2);
@@ -75,7 +75,7 @@ impl ObjectReviewer {
                 return Err(PolicyFinding::Refused { field: "spec.mode", why });
             }
             let are_policies = !is_engine(&kind) && !is_engine(&other_kind);
-            if are_policies && other_kind != kind && other_name == name && !is_in_shadow(&other) {
+            if are_policies && other_kind != kind && other_name == name && is_active(&other) {
                 return Err(taken(&other_kind, &name));
             }
         }

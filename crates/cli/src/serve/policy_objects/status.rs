@@ -1,5 +1,8 @@
 //! The status of objects, and the events that tell of it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use bindery_controller::{Binder, Policies};
 use bindery_core::{EventType, Text, Timestamp};
 use bindery_kube::{ApiPort, system_clock};
@@ -8,9 +11,20 @@ use bindery_policy::{
     ShadowStatus,
 };
 
-use super::{ConfiguredObjects, WrittenStatus};
-use crate::policies::object::{Cause, Effect, LoadedObject, ObjectName, TAKEN, is_taken};
+use tokio::time::Instant;
+
+use super::{ConfiguredObjects, FIELD_MANAGER, ModeArgument, WrittenStatus};
+use crate::policies::object::{Cause, Effect, LoadedObject, ObjectName, TAKEN, is_taken, object_name};
 use crate::policy::module::REGISTRY;
+
+/// How many statuses of objects over the limit are written before other changes are looked at again, so that
+/// a flood of objects delays no change of the policies in effect. Each write is a change that goes on with
+/// them.
+const SURPLUS_WRITES_MAX: usize = 16;
+
+/// How long statuses are written before other changes are looked at again, so that an API server that is slow
+/// to write them delays no change of the policies in effect.
+const WRITING_MAX: Duration = Duration::from_secs(1);
 
 /// A condition before its time is known.
 pub(super) struct Told {
@@ -21,6 +35,69 @@ pub(super) struct Told {
 }
 
 impl ConfiguredObjects {
+    /// Writes status where it changes. At ticks the leader writes counters too, and other replicas write
+    /// where they differ from the leader. Returns whether all objects were looked at; otherwise the next call
+    /// goes on with the others.
+    pub(super) async fn write_status(
+        &mut self,
+        binder: &Binder<ApiPort>,
+        leads: &AtomicBool,
+        is_tick: bool,
+    ) -> bool {
+        let (mut surplus_writes, until) = (0, Instant::now() + WRITING_MAX);
+        let revision = binder.store().revision();
+        let mut all = self.objects.all();
+        if let Some(next) = self.next_status.take() {
+            let place = all.iter().position(|(object, _)| object_name(object) == next);
+            all.rotate_left(place.unwrap_or_default());
+        }
+        for (object, status) in all {
+            let name = object_name(&object);
+            if Instant::now() >= until {
+                self.next_status = Some(name);
+                return false;
+            }
+            let Some(loaded) = self.loaded.get(&name) else { continue };
+            let known: ObjectStatus = serde_json::from_value(status).unwrap_or_default();
+            if !leads.load(Ordering::Relaxed) {
+                if is_tick && self.mode != ModeArgument::Observe {
+                    self.write_entry(&name, &known).await;
+                }
+                continue;
+            }
+            if is_tick {
+                self.remove_entries(&name, &known).await;
+            }
+            let known = ObjectStatus { replicas: Vec::new(), ..known };
+            let wanted = self.status(&name, loaded, &known, binder, is_tick);
+            let uid = loaded.object["metadata"]["uid"].as_str().unwrap_or_default();
+            let write = WrittenStatus { uid: uid.to_owned(), over: known, status: wanted };
+            if write.status == write.over || self.written.get(&name) == Some(&write) {
+                continue;
+            }
+            if loaded.is_over_limit() {
+                surplus_writes += 1;
+                if surplus_writes > SURPLUS_WRITES_MAX {
+                    continue;
+                }
+            }
+            let status = serde_json::to_value(&write.status).unwrap_or_default();
+            match self.objects.write_status(&name.0, &name.1, uid, FIELD_MANAGER, &status).await {
+                Ok(()) => {
+                    self.tell(&name, &write).await;
+                    self.written.insert(name, write);
+                }
+                Err(error) => {
+                    tracing::warn!(kind = name.0, name = name.1, error, "the status cannot be written");
+                }
+            }
+        }
+        if is_tick && leads.load(Ordering::Relaxed) {
+            self.looked_at = Some(revision);
+        }
+        true
+    }
+
     /// The status of an object. Between ticks counters stay as they are known.
     pub(super) fn status(
         &self,
@@ -48,8 +125,8 @@ impl ConfiguredObjects {
             conditions,
             // One that could not be loaded after a restart is kept for people.
             last_good: loaded.good().cloned().or_else(|| {
-                let known = known.last_good.clone();
-                known.filter(|_| loaded.fault.is_some())
+                let known = known.last_good.clone().filter(|_| loaded.fault.is_some());
+                known.filter(|known| !loaded.rolled_back.as_ref().is_some_and(|it| it.is_of(known)))
             }),
             history: loaded.history.clone(),
             rolled_back: loaded.rolled_back.clone(),

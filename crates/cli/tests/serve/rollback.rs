@@ -1,0 +1,140 @@
+//! Generations of a policy whose first calls fail, on a real API server.
+
+use bindery_cluster::{Cluster, PolicyApi, condition, is_bound, is_in_phase, poll};
+use bindery_kit::json;
+use bindery_kit::module::Module;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim};
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use super::policy_objects::{cluster_with_kinds, modules, print, start};
+
+/// A matcher that allows everything, and a new build of it that traps for claims that do not request 1Gi.
+fn builds() -> [Vec<u8>; 2] {
+    let traps = "(if (i64.ne (local.get 2) (i64.const 1073741824)) (then unreachable))";
+    [Module::default(), Module { before: traps, ..Module::default() }].map(|module| module.component())
+}
+
+/// Creates a namespace, and a claim of 2Gi in it.
+async fn create_claim_in(cluster: &Cluster, namespace: &str) {
+    let object = json!({"metadata": {"name": namespace}});
+    let object: Namespace = serde_json::from_value(object).unwrap();
+    Api::all(cluster.client.clone()).create(&PostParams::default(), &object).await.unwrap();
+    let spec = json!({"resources": {"requests": {"storage": "2Gi"}}});
+    let claim = json::claim("c", json!({"metadata": {"namespace": namespace}, "spec": spec}));
+    let claims = Api::<PersistentVolumeClaim>::namespaced(cluster.client.clone(), namespace);
+    claims.create(&PostParams::default(), &serde_json::from_value(claim).unwrap()).await.unwrap();
+}
+
+/// Applies a policy, and then a generation of it that traps. Returns the statuses of both.
+async fn two_generations(policies: &PolicyApi, config_maps: &Api<ConfigMap>) -> [Value; 2] {
+    let [good, traps] = builds();
+    let mut maps = modules("good.wasm", good);
+    maps.binary_data.as_mut().unwrap().insert("traps.wasm".to_owned(), ByteString(traps));
+    config_maps.create(&PostParams::default(), &maps).await.unwrap();
+    policies.apply("MatchPolicy", "zone", module("good.wasm")).await;
+    let good = policies.until_ready("MatchPolicy", "zone", "Loaded").await;
+    policies.apply("MatchPolicy", "zone", module("traps.wasm")).await;
+    [good, policies.until_ready("MatchPolicy", "zone", "Loaded").await]
+}
+
+fn module(key: &str) -> Value {
+    json!({"module": format!("configmap:default/modules/{key}")})
+}
+
+/// Creates volumes, and claims at which the generation that traps fails.
+async fn fail_in_three_namespaces(cluster: &Cluster) {
+    for (volume, namespace) in [("v0", "one"), ("v1", "two"), ("v2", "three")] {
+        cluster.create_available_volume(volume, "10Gi").await;
+        create_claim_in(cluster, namespace).await;
+    }
+}
+
+#[tokio::test]
+async fn a_module_that_fails_in_three_namespaces_is_taken_back_and_undone() {
+    let (cluster, policies, mut replica) = cluster_with_kinds().await;
+    let config_maps = Api::<ConfigMap>::namespaced(cluster.client.clone(), "default");
+    let [good, status] = two_generations(&policies, &config_maps).await;
+    assert_eq!(status["history"], json!([good["lastGood"]]));
+    // It is loaded again, and its first calls go on to count.
+    let note = Patch::Merge(json!({"metadata": {"annotations": {"note": "the modules are the same"}}}));
+    config_maps.patch("modules", &PatchParams::default(), &note).await.unwrap();
+
+    fail_in_three_namespaces(&cluster).await;
+    let status = policies.until_ready("MatchPolicy", "zone", "RolledBack").await;
+    assert_eq!(status["digest"], good["digest"]);
+    assert_eq!(status["lastGood"], good["lastGood"]);
+    assert_eq!(status["rolledBack"]["generation"], 2);
+    let message = condition(&status, "Ready")["message"].as_str().unwrap();
+    assert!(message.ends_with("; generation 1 stays in effect"), "{message}");
+    for volume in ["v0", "v1", "v2"] {
+        cluster.until_volume(volume, is_in_phase("Bound")).await;
+    }
+
+    let told = poll(async || {
+        let zone = policies.of("MatchPolicy").get("zone").await.unwrap();
+        let fault = &zone.data["status"]["lastFault"];
+        fault["message"].as_str().is_some_and(|it| it.starts_with("it trapped: ")).then_some(())
+    });
+    told.await.expect("the fault is told although its module is not in use any more");
+    // The generation stays taken back by a replica that has not seen it fail.
+    replica.terminate().await;
+    let mut replica = start(&cluster, "second");
+    cluster.create_available_volume("v3", "10Gi").await;
+    cluster.create_claim("c", "3Gi").await;
+    cluster.until_volume("v3", is_in_phase("Bound")).await;
+    assert_eq!(policies.until_ready("MatchPolicy", "zone", "RolledBack").await["digest"], good["digest"]);
+
+    let history = print(&cluster, &["policy", "history", "zone"]);
+    assert_eq!(history.lines().count(), 2, "{history}");
+    assert!(history.contains("1           in effect  configmap:default/modules/good.wasm"), "{history}");
+    let undone = print(&cluster, &["policy", "undo", "zone"]);
+    assert_eq!(undone, "MatchPolicy zone: generation 3 has the spec of generation 1\n");
+    let status = policies.until_ready("MatchPolicy", "zone", "Loaded").await;
+    assert_eq!(status["rolledBack"], Value::Null);
+    assert_eq!(status["digest"], good["digest"]);
+    replica.terminate().await;
+}
+
+#[tokio::test]
+async fn a_generation_that_fails_stays_where_the_one_before_is_gone() {
+    let (cluster, policies, mut replica) = cluster_with_kinds().await;
+    let config_maps = Api::<ConfigMap>::namespaced(cluster.client.clone(), "default");
+    let [_, traps] = two_generations(&policies, &config_maps).await;
+    // The next replica has never loaded the first generation.
+    replica.terminate().await;
+    let gone = Patch::Merge(json!({"binaryData": {"good.wasm": null}}));
+    config_maps.patch("modules", &PatchParams::default(), &gone).await.unwrap();
+    let mut replica = start(&cluster, "second");
+    fail_in_three_namespaces(&cluster).await;
+    let status = policies.until_ready("MatchPolicy", "zone", "ProbationFailed").await;
+    assert_eq!((&status["digest"], &status["lastGood"]), (&traps["digest"], &traps["lastGood"]));
+    assert_eq!(status["rolledBack"], Value::Null);
+    // It fails at other sizes only.
+    cluster.create_claim("c", "1Gi").await;
+    cluster.until_claim("c", is_bound).await;
+    replica.terminate().await;
+}
+
+#[tokio::test]
+async fn why_a_fix_cannot_be_loaded_is_told_after_a_rollback_too() {
+    let (cluster, policies, mut replica) = cluster_with_kinds().await;
+    let config_maps = Api::<ConfigMap>::namespaced(cluster.client.clone(), "default");
+    let [good, _] = two_generations(&policies, &config_maps).await;
+    policies.apply("MatchPolicy", "zone", module("fix.wasm")).await;
+    policies.until_ready("MatchPolicy", "zone", "ModuleUnavailable").await;
+    fail_in_three_namespaces(&cluster).await;
+    for volume in ["v0", "v1", "v2"] {
+        cluster.until_volume(volume, is_in_phase("Bound")).await;
+    }
+    let rolled_back = poll(async || {
+        let zone = policies.of("MatchPolicy").get("zone").await.unwrap();
+        (zone.data["status"]["rolledBack"]["generation"] == 2).then_some(zone.data["status"].clone())
+    });
+    let status = rolled_back.await.expect("the second generation is taken back");
+    assert_eq!(status["digest"], good["digest"]);
+    assert_eq!(condition(&status, "Ready")["reason"], "ModuleUnavailable");
+    replica.terminate().await;
+}
