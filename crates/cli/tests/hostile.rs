@@ -5,7 +5,7 @@
 
 #[path = "../../../tests/faulty.rs"]
 mod faulty;
-#[path = "hostile/journal.rs"]
+#[path = "journals/crafted.rs"]
 mod journal;
 mod playground {
     pub(crate) mod running;

@@ -25,7 +25,7 @@ fn refused(record: Record) -> String {
     folder_writer(folder.path(), rotation(size, 4 * size)).write(&plain.concat()).unwrap();
     let mut files = Files::open(folder.path()).unwrap();
     assert!(files.next().unwrap().is_ok());
-    let error = files.next().unwrap().err().expect("the record is refused");
+    let error = files.next().unwrap().expect_err("the record is refused");
     assert!(files.next().is_none());
     error.source.to_string()
 }

@@ -38,9 +38,7 @@ use self::review::ObjectReviewer;
 use super::Arguments;
 use super::components::Components;
 use super::mode::ModeArgument;
-use crate::policies::object::{
-    Effect, Hosts, LoadedObject, LoadedObjects, ObjectName, chain, object_name, shadows,
-};
+use crate::policies::object::{Effect, Hosts, LoadedObject, LoadedObjects, ObjectName, chain, shadows};
 use crate::policies::registry::pull_secrets::PullSecretsArgument;
 use crate::policies::registry::{ObjectRegistryArguments, RegistryModules};
 

@@ -6,10 +6,8 @@ use bindery_cluster::{
     Cluster, Manager, PolicyApi, Replica, Request, condition, is_bound, is_bound_to, is_event, is_in_phase,
     poll, run,
 };
-use bindery_kit::json;
-use bindery_kit::module::Module;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
