@@ -344,7 +344,7 @@ impl<P: Port> Binder<P> {
         let mut carried = self.executor.carry_out(&request, &decision, known, None, rejections).await;
         self.keep_note(&request, &mut carried).await;
         drop(locks);
-        self.report_unwritable(&request, carried.failure.as_ref());
+        self.report_unwritable(&request, carried.failure.as_ref().or(carried.tolerated.as_ref()));
         self.report_unscored(&request, &decision, unscored.as_ref());
         let is_told = self.report_rejections(&request, &decision, rejections);
         let requeue_after = again_after(&decision, &carried);
