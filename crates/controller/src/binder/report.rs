@@ -136,8 +136,8 @@ impl<P: Port> Binder<P> {
         self.warn(request, REASON_UNWRITABLE, message);
     }
 
-    /// Tells the user, once in a while, that the sync of an object keeps failing at a write or a read that the
-    /// API server does not refuse. It may concern this object alone, as where a webhook for it is down.
+    /// Tells the user, once in a while, that the sync of an object keeps failing at a write or a read that
+    /// the API server does not refuse. It may concern this object alone, as where a webhook for it is down.
     pub(super) fn report_stuck(&self, key: &Key, error: &SyncError) {
         let is_fault = matches!(
             error,
