@@ -11,6 +11,7 @@ mod report;
 mod review;
 mod run;
 mod steer;
+mod stuck;
 mod swap;
 mod touches;
 
@@ -30,6 +31,7 @@ pub use self::perform::PendingOperation;
 pub use self::refresh::EVENT_REFRESH;
 use self::repeats::Repeats;
 pub use self::review::Reviewed;
+use self::stuck::Stuck;
 use self::touches::Touches;
 pub use crate::decider::Policies;
 use crate::decider::{ActivePolicies, Decider};
@@ -137,6 +139,7 @@ pub struct Binder<P: Port> {
     families: Families,
     touches: Touches,
     repeats: Repeats,
+    stuck: Stuck,
 }
 
 /// The result of a sync.
@@ -234,6 +237,7 @@ impl<P: Port> Binder<P> {
             families: Families::default(),
             touches: Touches::default(),
             repeats: Repeats::default(),
+            stuck: Stuck::default(),
         };
         if binder.policies().shadows().next().is_some() {
             binder.begin_shadows();
@@ -344,7 +348,7 @@ impl<P: Port> Binder<P> {
         let mut carried = self.executor.carry_out(&request, &decision, known, None, rejections).await;
         self.keep_note(&request, &mut carried).await;
         drop(locks);
-        self.report_unwritable(&request, carried.failure.as_ref());
+        self.report_unwritable(&request, carried.failure.as_ref().or(carried.tolerated.as_ref()));
         self.report_unscored(&request, &decision, unscored.as_ref());
         let is_told = self.report_rejections(&request, &decision, rejections);
         let requeue_after = again_after(&decision, &carried);

@@ -43,6 +43,8 @@ pub(crate) const AGAIN_MIN: Duration = Duration::from_secs(1);
 pub(crate) struct Carried {
     /// The failure that ended the steps, if there was one.
     pub(crate) failure: Option<SyncError>,
+    /// The last failure that the decision tolerates.
+    pub(crate) tolerated: Option<SyncError>,
     /// Operations that were started.
     pub(crate) operations: Vec<PendingOperation>,
     /// Keys to be decided soon.
@@ -96,13 +98,12 @@ impl<P: Port> Executor<P> {
     ) -> Carried {
         let mut carried = Carried { known, ..Carried::default() };
         let mut chain = Chain::Unbroken;
-        let mut tolerated = None;
         for step in &decision.steps {
             if chain == Chain::Broken && step.follows != Follows::Regardless {
                 // A step that was not carried out must not count as done, even if the decision tolerates the
                 // failure before it.
-                if is_awaited(&step.action) {
-                    carried.failure = carried.failure.or(tolerated.take());
+                if is_awaited(&step.action) && carried.failure.is_none() {
+                    carried.failure = carried.tolerated.take();
                 }
                 continue;
             }
@@ -123,7 +124,7 @@ impl<P: Port> Executor<P> {
                     tracing::warn!(%error, "a write failed that its decision does not depend on");
                     // Upstream leaves the repetition to its resync.
                     carried.again_within(error.retry_after().unwrap_or_default().max(TOLERATED_RETRY));
-                    tolerated = Some(error);
+                    carried.tolerated = Some(error);
                     chain = Chain::Broken;
                 }
                 Follows::Regardless => tracing::warn!(%error, "a last write failed"),

@@ -45,6 +45,10 @@ pub(crate) const REASON_UNFIT: &str = "ReservationUnfit";
 /// without a reason.
 pub const REASON_UNWRITABLE: &str = "WriteRefused";
 
+/// `reason` of the event on an object whose sync keeps failing: the API server fails at a write, or at a read
+/// that the guard needs.
+pub(crate) const REASON_STUCK: &str = "SyncFailed";
+
 impl From<&Event> for Note {
     fn from(event: &Event) -> Self {
         let (event_type, reason) = event.kind.type_and_reason();

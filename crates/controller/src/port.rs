@@ -104,12 +104,16 @@ pub enum WriteError {
     /// An object of that name exists (409 AlreadyExists).
     #[error("already exists: {0}")]
     AlreadyExists(String),
-    /// The API server does not accept the object (422, 400): retried, because another actor may correct it.
+    /// The API server does not accept the object (422, 400, 413 and others that do not pass by themselves):
+    /// retried, because another actor may correct it.
     #[error("invalid: {0}")]
     Invalid(String),
-    /// Bindery lacks the right (401, 403), which the operator has to grant.
-    #[error("forbidden: {0}; check the RBAC rules of the service account")]
+    /// Bindery lacks the right, or a policy denies the write (403). The operator has to allow it.
+    #[error("forbidden: {0}; {remedy}", remedy = remedy_of(.0))]
     Forbidden(String),
+    /// The API server does not know who writes (401).
+    #[error("the API server does not accept the credentials (401): {0}")]
+    Unauthorized(String),
     /// The API server is busy (429, or 503 with Retry-After): retried, not before this delay has passed.
     #[error("throttled: {message}")]
     Throttled {
@@ -134,6 +138,15 @@ pub enum WriteError {
     Failed(String),
 }
 
+/// What helps against a refusal with 403. Admission webhooks and policies say that they deny the request.
+fn remedy_of(message: &str) -> &'static str {
+    if message.contains("denied the request") || message.contains("denied request") {
+        "exempt the service account in the policy that denies it"
+    } else {
+        "check the RBAC rules of the service account"
+    }
+}
+
 impl WriteError {
     /// The API server's or the connection's own message, which upstream puts into the status of volumes.
     pub fn message(&self) -> &str {
@@ -143,6 +156,7 @@ impl WriteError {
             | Self::AlreadyExists(message)
             | Self::Invalid(message)
             | Self::Forbidden(message)
+            | Self::Unauthorized(message)
             | Self::Throttled { message, .. }
             | Self::Broken { message, .. }
             | Self::Unreadable(message)

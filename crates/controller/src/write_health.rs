@@ -44,6 +44,7 @@ impl WriteHealth {
         let error = match error {
             Some(
                 error @ (WriteError::Forbidden(_)
+                | WriteError::Unauthorized(_)
                 | WriteError::Invalid(_)
                 | WriteError::Throttled { .. }
                 | WriteError::Broken { .. }
@@ -78,6 +79,7 @@ mod tests {
     fn writes_get_through_until_several_in_a_row_fail() {
         let down = || WriteError::Failed("no answer".to_owned());
         let forbidden = || WriteError::Forbidden("no".to_owned());
+        let unknown = || WriteError::Unauthorized("Unauthorized".to_owned());
         let busy = || WriteError::Throttled { message: "busy".to_owned(), retry_after: Duration::ZERO };
         let denied = || WriteError::Invalid("a policy wants a label".to_owned());
         let broken = || WriteError::Broken { status: 504, message: "late".to_owned() };
@@ -86,6 +88,7 @@ mod tests {
             (vec![], true),
             (vec![("a", Some(down())), ("b", Some(down()))], true),
             (vec![("a", Some(down())), ("b", Some(forbidden())), ("a", Some(busy()))], false),
+            (vec![("a", Some(unknown())), ("b", Some(unknown())), ("a", Some(unknown()))], false),
             (vec![("a", Some(broken())), ("b", Some(broken())), ("a", Some(broken()))], false),
             (vec![("a", Some(denied())), ("b", Some(denied())), ("a", Some(denied()))], false),
             (vec![("a", Some(forbidden())), ("a", Some(forbidden())), ("a", Some(forbidden()))], true),

@@ -29,7 +29,7 @@ use serde_json::value::RawValue;
 
 use self::fields::Amount;
 pub use self::fields::Decodable;
-use self::meta::Meta;
+use self::meta::Identity;
 
 /// An encoded object. It can be read again: for its name, if reading all of it failed.
 pub trait Encoded {
@@ -126,7 +126,7 @@ pub fn volume<E: Encoded + ?Sized>(
         object,
         |wire| volume::decode(wire, declared),
         |volume| volume.name.clone(),
-        |meta| meta.name.as_str().into(),
+        |identity| identity.name.as_str().into(),
     )
 }
 
@@ -139,7 +139,7 @@ pub fn claim<E: Encoded + ?Sized>(
     object: &E,
     declared: &Declared,
 ) -> Result<(ClaimKey, Observed<Claim>), DecodeError> {
-    decode(object, |wire| claim::decode(wire, declared), |claim| claim.key.clone(), Meta::key)
+    decode(object, |wire| claim::decode(wire, declared), |claim| claim.key.clone(), Identity::key)
 }
 
 /// A StorageClass (storage.k8s.io/v1), with its name.
@@ -155,7 +155,7 @@ pub fn class<E: Encoded + ?Sized>(
         object,
         |wire| class::decode(wire, declared),
         |class| class.name.clone(),
-        |meta| meta.name.as_str().into(),
+        |identity| identity.name.as_str().into(),
     )
 }
 
@@ -177,24 +177,25 @@ pub fn pod<E: Encoded + ?Sized>(object: &E) -> Result<ObservedPod, DecodeError> 
 ///
 /// The bytes are not an object with a name.
 pub fn name<E: Encoded + ?Sized>(object: &E) -> Result<Text, DecodeError> {
-    meta(object).map(|meta| meta.name.into())
+    identity(object).map(|identity| identity.name.into())
 }
 
 /// A Namespace (core/v1), with its labels.
 fn namespace<E: Encoded + ?Sized>(object: &E) -> Result<Object, DecodeError> {
-    let mut meta = meta(object)?;
-    let labels = meta.take_labels().into();
-    Ok(Object::Namespace(meta.name.into(), labels))
+    let namespace = object.read::<fields::Namespace>().map_err(DecodeError)?.metadata;
+    let labels = namespace.labels.into_iter().map(|(key, value)| (key.into(), value.into()));
+    let labels: BTreeMap<Text, Text> = labels.collect();
+    Ok(Object::Namespace(namespace.name.into(), labels.into()))
 }
 
 /// Namespace and name of an object of any kind.
 fn key<E: Encoded + ?Sized>(object: &E) -> Result<ClaimKey, DecodeError> {
-    meta(object).map(|meta| meta.key())
+    identity(object).map(|identity| identity.key())
 }
 
 /// UID of an object of any kind; empty if it has none.
 pub fn uid<E: Encoded + ?Sized>(object: &E) -> String {
-    meta(object).map(|meta| meta.uid).unwrap_or_default()
+    identity(object).map(|identity| identity.uid).unwrap_or_default()
 }
 
 /// The writers of the fields of a volume or claim that only binders write; unknown if the object is
@@ -208,24 +209,24 @@ pub(crate) fn has_reserved<E: Encoded + ?Sized>(object: &E) -> bool {
     object.read().is_ok_and(authors::has_reserved)
 }
 
-fn meta<E: Encoded + ?Sized>(object: &E) -> Result<Meta, DecodeError> {
+fn identity<E: Encoded + ?Sized>(object: &E) -> Result<Identity, DecodeError> {
     object.read::<fields::Bare>().map(|bare| bare.metadata).map_err(DecodeError)
 }
 
-/// Decodes an object, or at least its metadata, and names it by one of them.
+/// Decodes an object, or at least what identifies it, and names it by one of them.
 fn decode<E: Encoded + ?Sized, W: Decodable, T, N>(
     encoded: &E,
     convert: impl FnOnce(W) -> Result<T, String>,
     name: impl FnOnce(&T) -> N,
-    name_by_meta: impl FnOnce(&Meta) -> N,
+    name_by_identity: impl FnOnce(&Identity) -> N,
 ) -> Result<(N, Observed<T>), DecodeError> {
     match encoded.read().and_then(convert) {
         Ok(object) => Ok((name(&object), Observed::Readable(Arc::new(object)))),
         Err(why) => {
-            let meta = meta(encoded)?;
-            let (uid, version) = (meta.uid.as_str().into(), meta.version.as_str().into());
+            let identity = identity(encoded)?;
+            let (uid, version) = (identity.uid.as_str().into(), identity.version.as_str().into());
             let unreadable = Box::new(Unreadable { uid, version, why: why.into() });
-            Ok((name_by_meta(&meta), Observed::Unreadable(unreadable)))
+            Ok((name_by_identity(&identity), Observed::Unreadable(unreadable)))
         }
     }
 }

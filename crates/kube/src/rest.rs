@@ -261,12 +261,14 @@ impl From<Fault> for WriteError {
             (_, "AlreadyExists") => Self::AlreadyExists(message),
             (409, _) => Self::Conflict(message),
             (404, _) => Self::NotFound(message),
-            (401 | 403, _) => Self::Forbidden(message),
+            (401, _) => Self::Unauthorized(message),
+            (403, _) => Self::Forbidden(message),
             (429, _) => Self::Throttled { message, retry_after: retry_after.unwrap_or(RETRY_AFTER) },
             (503, _) if retry_after.is_some() => {
                 Self::Throttled { message, retry_after: retry_after.unwrap_or(RETRY_AFTER) }
             }
-            (400 | 415 | 422, _) => Self::Invalid(message),
+            // As of a proxy too: the same request is refused again.
+            (400 | 405 | 406 | 411..=415 | 422 | 451, _) => Self::Invalid(message),
             (500.., _) => Self::Broken { status: code, message },
             _ => Self::Failed(message),
         }
@@ -321,6 +323,29 @@ mod tests {
     use std::io;
 
     use super::*;
+
+    #[test]
+    fn a_refused_write_is_told_with_what_helps() {
+        let credentials = "the API server does not accept the credentials (401): Unauthorized";
+        let webhook = "admission webhook \"w\" denied the request: no";
+        let policy = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no";
+        let exempt = "exempt the service account in the policy that denies it";
+        let rbac = "User \"b\" cannot patch resource";
+        for (code, message, expected) in [
+            (401, "Unauthorized", credentials.to_owned()),
+            (403, rbac, format!("forbidden: {rbac}; check the RBAC rules of the service account")),
+            (403, webhook, format!("forbidden: {webhook}; {exempt}")),
+            (403, policy, format!("forbidden: {policy}; {exempt}")),
+            (413, "too large", "invalid: too large".to_owned()),
+            (451, "blocked", "invalid: blocked".to_owned()),
+            (422, "odd", "invalid: odd".to_owned()),
+            (408, "late", "late".to_owned()),
+            (500, "down", "the API server failed with status 500: down".to_owned()),
+        ] {
+            let status = Status { code, message: message.to_owned(), ..Status::default() };
+            assert_eq!(WriteError::from(status.into_fault(None)).to_string(), expected, "{code}");
+        }
+    }
 
     #[derive(Debug, thiserror::Error)]
     #[error("no connection")]

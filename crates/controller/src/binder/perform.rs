@@ -161,6 +161,7 @@ impl<P: Port> Binder<P> {
         if let Some(delay) = self.refresh_after(&decision) {
             self.intake.queue().add_after(lock.key().clone(), Timer::Refresh, delay);
         }
+        self.report_unwritable(&request, carried.tolerated.as_ref());
         running.learn(&exchanges, &carried);
         if carried.failure.is_none() && !matches!(decision.outcome, Outcome::Continue(_)) {
             running.may_leave_storage = false;

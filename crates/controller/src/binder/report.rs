@@ -14,8 +14,8 @@ use tracing::Span;
 use super::repeats::PAUSE;
 use super::{Binder, Mode};
 use crate::note::{
-    REASON_OVERDUE, REASON_POLICY_FAILED, REASON_REFUSED, REASON_REMOVED, REASON_UNFIT, REASON_UNWRITABLE,
-    REASON_VOLUMES_REJECTED, REASON_VOLUMES_UNSCORED,
+    REASON_OVERDUE, REASON_POLICY_FAILED, REASON_REFUSED, REASON_REMOVED, REASON_STUCK, REASON_UNFIT,
+    REASON_UNWRITABLE, REASON_VOLUMES_REJECTED, REASON_VOLUMES_UNSCORED,
 };
 use crate::{Note, Port, SyncError, WriteError};
 
@@ -134,6 +134,34 @@ impl<P: Port> Binder<P> {
             _ => return,
         };
         self.warn(request, REASON_UNWRITABLE, message);
+    }
+
+    /// Tells the user, once in a while, that the sync of an object keeps failing at a write or a read that
+    /// the API server does not refuse. It may concern this object alone, as where a webhook for it is down.
+    pub(super) fn report_stuck(&self, key: &Key, error: &SyncError) {
+        let is_fault = matches!(
+            error,
+            SyncError::Unproven(_) | SyncError::Write { error: WriteError::Broken { .. }, .. }
+        );
+        if !is_fault {
+            return;
+        }
+        let regarding = match key {
+            Key::Claim(key) => {
+                self.store.claim(Source::Overlay, key).found().map(|claim| Regarding::Claim(claim.target()))
+            }
+            Key::Volume(name) => self
+                .store
+                .volume(Source::Overlay, name)
+                .found()
+                .map(|volume| Regarding::Volume(volume.target())),
+        };
+        let Some(regarding) = regarding else { return };
+        if self.stuck.is_due(key, self.settings.event_refresh) {
+            let message = format!("this keeps failing, and is tried again: {error}");
+            let (event_type, reason) = (EventType::Warning, REASON_STUCK);
+            self.tell(&Note { regarding, event_type, reason, message });
+        }
     }
 
     /// Tells the user that upstream has not carried out a reservation of Bindery.

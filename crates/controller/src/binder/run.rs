@@ -11,7 +11,7 @@ use tracing::{Instrument as _, Span};
 
 use super::{Binder, Mode, PendingOperation, Synced};
 use crate::queue::KeyLock;
-use crate::{Port, SyncError};
+use crate::{Port, RETRY_BACKOFF_MAX, SyncError};
 
 /// Most objects that mode steer decides and writes at the same time. Upstream binds one claim after the other
 /// with five requests, and each of them would wait behind all that are in flight.
@@ -64,6 +64,7 @@ impl<P: Port> Binder<P> {
         self.executor.write_health.reset();
         self.touches.clear();
         self.repeats.clear();
+        self.stuck.clear();
     }
 
     /// Starts turns for ever.
@@ -155,6 +156,7 @@ impl<P: Port> Turn<P> {
         let (queue, key) = (self.binder.intake.queue(), self.lock.key());
         if synced.result.is_ok() {
             queue.refresh_after(key, synced.refresh_after);
+            self.binder.stuck.forget(key);
         }
         match synced.result {
             Ok(()) if synced.decision.as_ref().is_some_and(waits_for_a_reservation) => {
@@ -165,6 +167,10 @@ impl<P: Port> Turn<P> {
             Err(error) => {
                 let delay = queue.failed(key, error.retry_after());
                 tracing::debug!(?delay, "to be tried again");
+                // What passes soon is not told.
+                if delay >= RETRY_BACKOFF_MAX {
+                    self.binder.report_stuck(key, &error);
+                }
             }
         }
         self.binder.enqueue(key, synced.enqueue);

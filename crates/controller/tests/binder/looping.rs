@@ -110,6 +110,28 @@ async fn a_bind_that_fails_backs_off_though_its_own_reservation_ends() {
     .await;
 }
 
+/// As where the webhook for one object is down.
+#[tokio::test(start_paused = true)]
+async fn a_write_that_keeps_breaking_is_told_at_its_claim_once_in_a_while() {
+    let double = Double::new();
+    double.add_volume(&volume("v1"));
+    double.add_claim(&claim("c1"));
+    let broken = WriteError::Broken { status: 500, message: "failed calling webhook".to_owned() };
+    (1..=100).for_each(|nth| double.fail_write(nth, broken.clone()));
+    let binder = binder(&double, DefaultEngine);
+    let told = || double.notes_about(|regarding| *regarding.uid() == claim("c1").uid);
+    run_during(&binder, async {
+        let begin = Instant::now();
+        double.until("ten seconds pass", || begin.elapsed() >= MINUTE / 6).await;
+        assert_eq!(told(), [""; 0], "it may pass");
+        double.until("a minute passes", || begin.elapsed() >= MINUTE).await;
+        assert_eq!(told(), ["SyncFailed"]);
+        double.until("the event would expire", || begin.elapsed() >= EVENT_REFRESH + MINUTE).await;
+        assert_eq!(told(), ["SyncFailed"; 2]);
+    })
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn shutdown_lets_decisions_in_flight_end_and_gives_up_on_those_that_hang() {
     let double = Double::new();

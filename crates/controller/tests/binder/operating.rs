@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bindery_controller::{Binder, OPERATION_BACKOFF, Parts, Settings, WriteError};
+use bindery_controller::{Binder, OPERATION_BACKOFF, Parts, REASON_UNWRITABLE, Settings, WriteError};
 use bindery_core::{
     Action, Answer, BindingMode, Claim, ClaimPhase, Cluster, Decision, Engine, EngineFault,
     FINALIZER_IN_TREE, Follows, Key, Message, Operation, OperationKind, Outcome, Point, Question,
@@ -353,6 +353,18 @@ async fn storage_that_an_operation_may_leave_at_its_end_is_logged() {
         let text = log.text();
         assert_eq!(text.contains("ended while provisioning"), is_left, "{end}: {text}");
     }
+}
+
+#[tokio::test]
+async fn a_deletion_that_a_webhook_refuses_is_told_at_the_volume() {
+    let double = Double::new();
+    double.add_volume(&released());
+    let binder = binder(&double, &Disk::new(&double), DefaultEngine);
+    double.fail_write(2, WriteError::Forbidden("a webhook denies it".to_owned()));
+    let operation = binder.sync(&key()).await.operations.pop().expect("the volume is to be deleted");
+    assert_eq!(binder.perform(operation).await, Ok(()), "as in upstream");
+    assert_eq!(double.write_names(), ["annotate volume", "delete volume"]);
+    assert_eq!(double.notes_about(|told| *told.uid() == released().uid), [REASON_UNWRITABLE]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::meta::Meta;
+use super::meta::{Identity, Labelled};
 
 /// An object, or a part of one, that can be decoded from JSON and from Protocol Buffers.
 pub trait Decodable: DeserializeOwned + prost::Message + Default {}
@@ -17,7 +17,14 @@ impl<T: DeserializeOwned + prost::Message + Default> Decodable for T {}
 #[derive(Clone, PartialEq, Deserialize, prost::Message)]
 pub(super) struct Bare {
     #[prost(message, required, tag = "1")]
-    pub(super) metadata: Meta,
+    pub(super) metadata: Identity,
+}
+
+/// A Namespace (core/v1).
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
+pub(super) struct Namespace {
+    #[prost(message, required, tag = "1")]
+    pub(super) metadata: Labelled,
 }
 
 /// A field whose presence alone matters.

@@ -46,6 +46,33 @@ pub(super) struct Meta {
     finalizers: Vec<String>,
 }
 
+/// What identifies an object. It can be read where another field cannot, such as an annotation that is not
+/// UTF-8: Protocol Buffers let a client store one.
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
+pub(super) struct Identity {
+    #[prost(string, tag = "1")]
+    pub(super) name: String,
+    #[serde(default, deserialize_with = "nullable")]
+    #[prost(string, tag = "3")]
+    pub(super) namespace: String,
+    #[serde(default)]
+    #[prost(string, tag = "5")]
+    pub(super) uid: String,
+    #[serde(default, rename = "resourceVersion")]
+    #[prost(string, tag = "6")]
+    pub(super) version: String,
+}
+
+/// Name and labels of an object, of which an API server accepts only ASCII.
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
+pub(super) struct Labelled {
+    #[prost(string, tag = "1")]
+    pub(super) name: String,
+    #[serde(default, deserialize_with = "nullable")]
+    #[prost(btree_map = "string, string", tag = "11")]
+    pub(super) labels: BTreeMap<String, String>,
+}
+
 #[derive(Clone, PartialEq, Deserialize, prost::Message)]
 struct OwnerReference {
     #[serde(default)]
@@ -54,6 +81,12 @@ struct OwnerReference {
     #[serde(default)]
     #[prost(bool, optional, tag = "6")]
     controller: Option<bool>,
+}
+
+impl Identity {
+    pub(super) fn key(&self) -> ClaimKey {
+        ClaimKey::new(self.namespace.as_str(), self.name.as_str())
+    }
 }
 
 impl Meta {
