@@ -287,6 +287,9 @@ impl<P: Port> Binder<P> {
                 continue;
             }
             self.checked(&SteerWrite::Unlabel { volume: volume.target(), claim: key.clone() }).await?;
+            if let Some(claim) = claim {
+                self.repeats.undone(&label_of(claim, volume));
+            }
             self.repeats.made(removal);
         }
         Ok(again)
@@ -300,7 +303,7 @@ impl<P: Port> Binder<P> {
             if value_of_label(&claim.key, volume).is_some_and(is_there) {
                 continue;
             }
-            let label = Repeated::Label(claim.key.clone(), claim.uid.clone(), volume.name.clone());
+            let label = label_of(claim, volume);
             if let Some(left) = self.repeats.due(&label) {
                 if left >= LONG {
                     self.report_unlabelled(claim, &volume.name);
@@ -310,6 +313,7 @@ impl<P: Port> Binder<P> {
             }
             let write = SteerWrite::Label { volume: volume.target(), reservation: Reservation::of(claim) };
             self.checked(&write).await?;
+            self.repeats.undone(&Repeated::Unlabel(claim.key.clone(), volume.name.clone()));
             self.repeats.made(label);
         }
         Ok(again)
@@ -318,6 +322,11 @@ impl<P: Port> Binder<P> {
 
 fn soonest(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
     a.into_iter().chain(b).min()
+}
+
+/// The write that puts the label of a claim on a volume.
+fn label_of(claim: &Claim, volume: &Volume) -> Repeated {
+    Repeated::Label(claim.key.clone(), claim.uid.clone(), volume.name.clone())
 }
 
 /// The value of a claim's label on a volume.
