@@ -68,7 +68,7 @@ impl<P: Port> Binder<P> {
         }
     }
 
-    /// Tells the user that the guard refused a decision about an object.
+    /// Tells the user that the guard refused a decision about an object, or a write that steers it.
     pub(super) fn report_refusal(&self, request: &Request, why: &str) {
         self.metrics.refusals.inc();
         self.warn(request, REASON_REFUSED, why.to_owned());
@@ -134,6 +134,15 @@ impl<P: Port> Binder<P> {
             _ => return,
         };
         self.warn(request, REASON_UNWRITABLE, message);
+    }
+
+    /// Tells the user of a claim that the guard or the API server refuses a write that steers it.
+    pub(super) fn report_refused_write(&self, claim: &ClaimKey, error: &SyncError) {
+        let Some(request) = self.request(&Key::Claim(claim.clone())) else { return };
+        match error {
+            SyncError::Refused(why) => self.report_refusal(&request, why),
+            error => self.report_unwritable(&request, Some(error)),
+        }
     }
 
     /// Tells the user that upstream has not carried out a reservation of Bindery.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_controller::{Binder, Configuration, Mode, Parts, Settings};
+use bindery_controller::{Binder, Configuration, Mode, Parts, REASON_UNWRITABLE, Settings, WriteError};
 use bindery_core::steer::steered_to;
 use bindery_core::{BindingMode, Claim, ClaimPhase, ClaimRef, Volume, VolumePhase};
 use bindery_engine::DefaultEngine;
@@ -337,4 +337,19 @@ async fn labels_of_a_claim_that_is_made_again_and_again_go_at_once() {
         assert_eq!(binder.claims_paused(), 0);
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_label_that_the_api_server_does_not_take_is_told() {
+    for mode in [Mode::Steer, Mode::Own] {
+        let double = Double::new();
+        double.add_volume(&local("v", 1));
+        double.add_claim(&claim("c"));
+        let binder = binder_in(mode, &double, Vec::new());
+        use_claims(&binder, &["c"]);
+        double.fail_write(1, WriteError::Forbidden("cannot patch".to_owned()));
+        assert!(binder.sync(&key("c")).await.result.is_err());
+        let told = double.reasons().into_iter().filter(|reason| *reason == REASON_UNWRITABLE).count();
+        assert_eq!((told, labelled(&double, "c")), (1, names(&[])), "{mode:?}");
+    }
 }
