@@ -14,22 +14,47 @@ const LABELS_MAX: usize = 32;
 pub(crate) struct Candidates {
     /// In upstream's order.
     volumes: Vec<Candidate>,
-    /// Where the claim begins among volumes or topologies of equal rank. Claims of different pods do not know
-    /// of each other: if all began at the first one, each of a thousand would label the same volumes.
-    start: u32,
+    ranks: Ranks,
 }
 
 impl Candidates {
     pub(crate) fn of(claim: &Claim, allowed: &[Scored]) -> Self {
         let is_choice = allowed.len() > LABELS_MAX;
-        let start = if is_choice { hash(claim.uid.0.as_bytes()) } else { 0 };
-        Self { volumes: allowed.iter().map(Candidate::of).collect(), start }
+        let ranks = Ranks(is_choice.then(|| hash(0x811c_9dc5, claim.uid.0.as_bytes())));
+        let volumes = allowed.iter().map(|scored| Candidate::of(scored, ranks)).collect();
+        Self { volumes, ranks }
     }
 }
 
-/// FNV-1a: a claim keeps its labels when another replica or version decides.
-fn hash(bytes: &[u8]) -> u32 {
-    bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+/// How a claim ranks volumes, and topologies, that are equal otherwise: by a hash of its UID and of each of
+/// them. Claims of different pods do not know of each other: with one order for all, each of a thousand would
+/// label the same volumes. One volume more or fewer changes the rank of no other one (rendezvous hashing).
+///
+/// It has the hash of the UID; `None` where volumes are no more than labels.
+#[derive(Clone, Copy)]
+struct Ranks(Option<u32>);
+
+impl Ranks {
+    fn of(self, bytes: &[u8]) -> u32 {
+        self.0.map_or(0, |uid| mixed(hash(uid, bytes)))
+    }
+
+    fn of_topology(self, topology: Option<u64>) -> u32 {
+        self.of(&topology.unwrap_or_default().to_le_bytes())
+    }
+}
+
+/// FNV-1a of bytes that follow those of the hash `before`: a claim keeps its labels when another replica or
+/// version decides.
+fn hash(before: u32, bytes: &[u8]) -> u32 {
+    bytes.iter().fold(before, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+}
+
+/// The last step of MurmurHash3. FNV-1a alone ranks names next to each other if only their ends differ.
+fn mixed(hash: u32) -> u32 {
+    let hash = (hash ^ (hash >> 16)).wrapping_mul(0x85eb_ca6b);
+    let hash = (hash ^ (hash >> 13)).wrapping_mul(0xc2b2_ae35);
+    hash ^ (hash >> 16)
 }
 
 /// A volume that a claim may get.
@@ -39,15 +64,18 @@ struct Candidate {
     topology: Option<u64>,
     score: u32,
     capacity: Option<Quantity>,
+    /// Among volumes of equal score and capacity.
+    rank: u32,
 }
 
 impl Candidate {
-    fn of((volume, score): &Scored) -> Self {
+    fn of((volume, score): &Scored, ranks: Ranks) -> Self {
         Self {
             volume: volume.name.clone(),
             topology: volume.topology,
             score: *score,
             capacity: volume.capacity,
+            rank: ranks.of(volume.name.as_bytes()),
         }
     }
 }
@@ -59,34 +87,35 @@ impl Candidate {
 /// many, and all others of its highest score: whatever the scheduler takes first, something is left for the
 /// rest. Scores choose within a topology, never the topology. Where there are more topologies than a claim
 /// gets labels, those that serve most of the pod's claims come first. Where volumes are more than labels,
-/// each claim begins at a place of its own among those of equal rank.
+/// each claim has an order of its own among those that are equal.
 pub(crate) fn labels(claims: &[Candidates]) -> Vec<BTreeSet<Text>> {
     let (topologies, labelled) = (topologies(claims), claims.iter().enumerate());
-    labelled.map(|(claim, candidates)| first_of_each(&topologies, claim, candidates.start)).collect()
+    labelled.map(|(claim, candidates)| first_of_each(&topologies, claim, candidates.ranks)).collect()
 }
 
 /// Whether one topology has a volume for each claim that no other claim is offered.
 pub(crate) fn are_enough(claims: &[Candidates]) -> bool {
-    topologies(claims).first().is_some_and(|topology| topology.owners.len() == claims.len())
+    topologies(claims).iter().any(|topology| topology.owners.len() == claims.len())
 }
 
-/// The topologies of all candidates, those that serve most of the claims first.
+/// The topologies of all candidates.
 fn topologies(claims: &[Candidates]) -> Vec<Topology<'_>> {
     let mut topologies: BTreeMap<Option<u64>, Topology<'_>> = BTreeMap::new();
     for (claim, candidates) in claims.iter().enumerate() {
         for candidate in &candidates.volumes {
             let topology = topologies.entry(candidate.topology);
-            topology.or_insert_with(|| Topology::of(claims.len())).candidates[claim].push(candidate);
+            let topology = topology.or_insert_with(|| Topology::of(candidate.topology, claims.len()));
+            topology.candidates[claim].push(candidate);
         }
     }
     let mut topologies: Vec<Topology<'_>> = topologies.into_values().collect();
-    topologies.iter_mut().for_each(|topology| topology.give(claims));
-    topologies.sort_by_key(|topology| Reverse(topology.owners.len()));
+    topologies.iter_mut().for_each(Topology::give);
     topologies
 }
 
 /// The volumes that can be reached from the same nodes.
 struct Topology<'a> {
+    topology: Option<u64>,
     /// The candidates of each claim, highest score first.
     candidates: Vec<Vec<&'a Candidate>>,
     /// The claim that has a volume for itself.
@@ -94,20 +123,20 @@ struct Topology<'a> {
 }
 
 impl<'a> Topology<'a> {
-    fn of(claims: usize) -> Self {
-        Self { candidates: vec![Vec::new(); claims], owners: BTreeMap::new() }
+    fn of(topology: Option<u64>, claims: usize) -> Self {
+        Self { topology, candidates: vec![Vec::new(); claims], owners: BTreeMap::new() }
     }
 
     /// Gives as many claims as possible a volume for themselves.
-    fn give(&mut self, claims: &[Candidates]) {
+    fn give(&mut self) {
         // Where one search found no free volume, no later one does.
         let mut in_vain = BTreeSet::new();
-        for (claim, Candidates { start, .. }) in claims.iter().enumerate() {
+        for claim in 0..self.candidates.len() {
             let candidates = &mut self.candidates[claim];
             // Stable: upstream's order within a score.
             candidates.sort_by_key(|candidate| Reverse(candidate.score));
             for equal in candidates.chunk_by_mut(|a, b| a.score == b.score && a.capacity == b.capacity) {
-                equal.rotate_left(*start as usize % equal.len());
+                equal.sort_by_key(|candidate| candidate.rank);
             }
             let mut seen = in_vain.clone();
             if !self.give_to(claim, &mut seen) {
@@ -157,12 +186,12 @@ impl<'a> Topology<'a> {
 }
 
 /// The first volumes of each topology, then the second ones, and so on, up to [`LABELS_MAX`].
-fn first_of_each(topologies: &[Topology<'_>], claim: usize, start: u32) -> BTreeSet<Text> {
-    let mut offered = Vec::with_capacity(topologies.len());
-    for equal in topologies.chunk_by(|a, b| a.owners.len() == b.owners.len()) {
-        let (last, first) = equal.split_at(start as usize % equal.len());
-        offered.extend(first.iter().chain(last).map(|topology| topology.offered(claim)));
-    }
+fn first_of_each(topologies: &[Topology<'_>], claim: usize, ranks: Ranks) -> BTreeSet<Text> {
+    let mut ranked: Vec<&Topology<'_>> = topologies.iter().collect();
+    ranked.sort_by_cached_key(|topology| {
+        (Reverse(topology.owners.len()), ranks.of_topology(topology.topology))
+    });
+    let mut offered: Vec<_> = ranked.into_iter().map(|topology| topology.offered(claim)).collect();
     let mut labelled = BTreeSet::new();
     while labelled.len() < LABELS_MAX {
         let round: Vec<&Text> = offered.iter_mut().filter_map(Iterator::next).collect();
@@ -189,9 +218,11 @@ mod tests {
             topology: Some(*topology),
             score: *score,
             capacity: None,
+            rank: 0,
         };
         let volumes = |of_claim: &&[(&str, u64, u32)]| of_claim.iter().map(candidate).collect();
-        claims.iter().map(|of_claim| Candidates { volumes: volumes(of_claim), start: 0 }).collect()
+        let ranks = Ranks(None);
+        claims.iter().map(|of_claim| Candidates { volumes: volumes(of_claim), ranks }).collect()
     }
 
     fn labelled(given: &[&[(&str, u64, u32)]]) -> Vec<Vec<String>> {
@@ -226,23 +257,57 @@ mod tests {
         assert!(last[0].contains(&"v98".to_owned()), "{last:?}");
     }
 
+    /// A thousand equal volumes in so many topologies.
+    fn thousand(topologies: u64) -> Vec<Scored> {
+        let volume = |number: u64| Volume {
+            topology: Some(number % topologies),
+            ..bindery_kit::volume(&format!("v{number:03}"))
+        };
+        (0..1_000).map(|number| (Arc::new(volume(number)), 0)).collect()
+    }
+
+    /// The volumes with the label of a claim of that UID.
+    fn labelled_for(uid: &str, volumes: &[Scored]) -> BTreeSet<Text> {
+        let claim = Claim { uid: uid.into(), ..bindery_kit::claim(ClaimKey::new("ns", "c")) };
+        labels(&[Candidates::of(&claim, volumes)]).remove(0)
+    }
+
     #[test]
-    fn equal_claims_of_many_volumes_begin_at_other_ones() {
-        for are_apart in [false, true] {
-            let volume = |number: u64| Volume {
-                topology: are_apart.then_some(number),
-                ..bindery_kit::volume(&format!("v{number:03}"))
-            };
-            let volumes: Vec<Scored> = (0..1_000).map(|number| (Arc::new(volume(number)), 0)).collect();
-            let labelled = |uid: &str| {
-                let claim = Claim { uid: uid.into(), ..bindery_kit::claim(ClaimKey::new("ns", "c")) };
-                labels(&[Candidates::of(&claim, &volumes)]).remove(0)
-            };
-            assert_eq!(labelled("uid-a").len(), LABELS_MAX);
-            assert!(labelled("uid-a").is_disjoint(&labelled("uid-b")));
-            assert_eq!(labelled("uid-a"), labelled("uid-a"));
+    fn equal_claims_of_many_volumes_label_different_ones() {
+        for (topologies, first) in [(1, "v694"), (40, "v122"), (1_000, "v906")] {
+            let volumes = thousand(topologies);
+            let mut counts: BTreeMap<Text, usize> = BTreeMap::new();
+            for number in 0..100 {
+                let given = labelled_for(&format!("uid-{number}"), &volumes);
+                assert_eq!(given.len(), LABELS_MAX);
+                given.into_iter().for_each(|volume| *counts.entry(volume).or_default() += 1);
+            }
+            // 3.2 labels each on average.
+            assert!(counts.len() > 900 && counts.values().all(|count| *count < 16), "{counts:?}");
+            assert_eq!(labelled_for("uid-a", &volumes), labelled_for("uid-a", &volumes));
             // As by all versions of Bindery.
-            assert!(labelled("uid-a").contains("v155"));
+            assert!(labelled_for("uid-a", &volumes).contains(first));
+        }
+    }
+
+    #[test]
+    fn one_volume_more_or_fewer_changes_one_label_of_a_claim_at_most() {
+        for topologies in [1, 7, 40, 1_000] {
+            let volumes = thousand(topologies);
+            let all = labelled_for("uid-a", &volumes);
+            let without = |gone: &Text| {
+                let left = volumes.iter().filter(|(volume, _)| volume.name != *gone).cloned();
+                labelled_for("uid-a", &left.collect::<Vec<_>>())
+            };
+            let names = volumes.iter().map(|(volume, _)| &volume.name);
+            for outside in names.filter(|name| !all.contains(*name)).step_by(30) {
+                assert_eq!(without(outside), all, "without {outside}");
+            }
+            for inside in &all {
+                let left = without(inside);
+                let kept = left.intersection(&all).count();
+                assert_eq!((left.len(), kept), (LABELS_MAX, LABELS_MAX - 1), "without {inside}");
+            }
         }
     }
 }

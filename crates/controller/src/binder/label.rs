@@ -77,7 +77,12 @@ impl<P: Port> Binder<P> {
                 let refresh_after = is_told.then_some(self.settings.event_refresh);
                 synced.refresh_after = soonest(synced.refresh_after, refresh_after);
             }
-            Err(error) => synced.result = synced.result.and(Err(error)),
+            Err(error) => {
+                if let Key::Claim(key) = lock.key() {
+                    self.report_refused_write(key, &error);
+                }
+                synced.result = synced.result.and(Err(error));
+            }
         }
         synced
     }
@@ -133,7 +138,13 @@ impl<P: Port> Binder<P> {
         let unwanted = |volume: &&Arc<Volume>| !offer.volumes.iter().any(|wanted| wanted.name == volume.name);
         let unwanted: Vec<_> = labelled.iter().filter(unwanted).cloned().collect();
         self.unlabel(key, Some(&claim), &unwanted).await?;
-        let again = self.label_all(&claim, &offer.volumes).await?;
+        let put = self.label_all(&claim, &offer.volumes).await;
+        let is_refused = matches!(put, Err(SyncError::Refused(_)));
+        if is_refused && !self.is_still_offered(key, &offer.volumes).await {
+            let why = "the volumes that it may get have changed".to_owned();
+            return Err(SyncError::Stale { attempts: 1, why });
+        }
+        let again = put?;
         if let Some(rejections) = &offer.rejections {
             self.tell_rejections(Regarding::Claim(claim.target()), rejections);
         }
@@ -152,7 +163,7 @@ impl<P: Port> Binder<P> {
             active: Active::Offered(Offered {
                 claims: claims.clone(),
                 place: *place,
-                volumes: volumes.iter().map(|volume| volume.name.clone()).collect(),
+                volumes: names(volumes),
             }),
             at: *at,
             counted: counted.clone(),
@@ -194,8 +205,7 @@ impl<P: Port> Binder<P> {
         for claim in waiting {
             let of_pods = self.store.claims_of_waiting_pods(&claim.key);
             let volumes = self.offer(claim, of_pods, self.store.revision()).await?.volumes;
-            let names = volumes.iter().map(|volume| volume.name.clone()).collect();
-            offered.insert(claim.key.clone(), names);
+            offered.insert(claim.key.clone(), names(&volumes));
         }
         Ok(offered)
     }
@@ -237,6 +247,16 @@ impl<P: Port> Binder<P> {
         let volumes = volumes.filter(|volume| chosen.contains(&volume.name)).collect();
         let at = revisions.first().copied().filter(|_| revisions.len() == 1);
         Ok(Offer { volumes, rejections, since, facts, claims, place, policies, counted, at })
+    }
+
+    /// Whether a claim is offered the same volumes as before. If not, the guard has refused a label because
+    /// of what changed meanwhile, such as the number of siblings' volumes, and nothing is wrong.
+    async fn is_still_offered(&self, key: &ClaimKey, volumes: &[Arc<Volume>]) -> bool {
+        let claim = self.store.claim(Source::Overlay, key).found();
+        let Some(claim) = claim.filter(|claim| self.waits_for_scheduler(claim)) else { return false };
+        let of_pods = self.store.claims_of_waiting_pods(key);
+        let offer = self.offer(&claim, of_pods, self.store.revision()).await;
+        offer.is_ok_and(|offer| names(&offer.volumes) == names(volumes))
     }
 
     /// The volumes that a claim may get, and since when that is so.
@@ -287,6 +307,9 @@ impl<P: Port> Binder<P> {
                 continue;
             }
             self.checked(&SteerWrite::Unlabel { volume: volume.target(), claim: key.clone() }).await?;
+            if let Some(claim) = claim {
+                self.repeats.undone(&label_of(claim, volume));
+            }
             self.repeats.made(removal);
         }
         Ok(again)
@@ -300,7 +323,7 @@ impl<P: Port> Binder<P> {
             if value_of_label(&claim.key, volume).is_some_and(is_there) {
                 continue;
             }
-            let label = Repeated::Label(claim.key.clone(), claim.uid.clone(), volume.name.clone());
+            let label = label_of(claim, volume);
             if let Some(left) = self.repeats.due(&label) {
                 if left >= LONG {
                     self.report_unlabelled(claim, &volume.name);
@@ -310,14 +333,24 @@ impl<P: Port> Binder<P> {
             }
             let write = SteerWrite::Label { volume: volume.target(), reservation: Reservation::of(claim) };
             self.checked(&write).await?;
+            self.repeats.undone(&Repeated::Unlabel(claim.key.clone(), volume.name.clone()));
             self.repeats.made(label);
         }
         Ok(again)
     }
 }
 
+fn names(volumes: &[Arc<Volume>]) -> BTreeSet<Text> {
+    volumes.iter().map(|volume| volume.name.clone()).collect()
+}
+
 fn soonest(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
     a.into_iter().chain(b).min()
+}
+
+/// The write that puts the label of a claim on a volume.
+fn label_of(claim: &Claim, volume: &Volume) -> Repeated {
+    Repeated::Label(claim.key.clone(), claim.uid.clone(), volume.name.clone())
 }
 
 /// The value of a claim's label on a volume.

@@ -125,6 +125,11 @@ impl Repeats {
         *made = Writes { last: now, count: count + 1 };
     }
 
+    /// Bindery itself has undone a write: when it makes the write again, that is no repetition.
+    pub(super) fn undone(&self, write: &Repeated) {
+        self.writes.lock().made.remove(write);
+    }
+
     /// How many claims get no reservation or no label for a while.
     pub(super) fn paused(&self) -> usize {
         let is_paused =

@@ -68,7 +68,7 @@ impl<P: Port> Binder<P> {
         }
     }
 
-    /// Tells the user that the guard refused a decision about an object.
+    /// Tells the user that the guard refused a decision about an object, or a write that steers it.
     pub(super) fn report_refusal(&self, request: &Request, why: &str) {
         self.metrics.refusals.inc();
         self.warn(request, REASON_REFUSED, why.to_owned());
@@ -161,6 +161,15 @@ impl<P: Port> Binder<P> {
             let message = format!("this keeps failing, and is tried again: {error}");
             let (event_type, reason) = (EventType::Warning, REASON_STUCK);
             self.tell(&Note { regarding, event_type, reason, message });
+        }
+    }
+
+    /// Tells the user of a claim that the guard or the API server refuses a write that steers it.
+    pub(super) fn report_refused_write(&self, claim: &ClaimKey, error: &SyncError) {
+        let Some(request) = self.request(&Key::Claim(claim.clone())) else { return };
+        match error {
+            SyncError::Refused(why) => self.report_refusal(&request, why),
+            error => self.report_unwritable(&request, Some(error)),
         }
     }
 

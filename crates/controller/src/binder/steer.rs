@@ -104,7 +104,7 @@ impl<P: Port> Binder<P> {
             match self.write_for(claim, write, &mut found).await {
                 Ok(true) => {}
                 Ok(false) => return Synced::ended(Ok(())),
-                Err(error) => return Synced::ended(Err(error)),
+                Err(error) => return self.not_written(key, error),
             }
         }
         let why = "its volumes change all the time".to_owned();
@@ -203,11 +203,21 @@ impl<P: Port> Binder<P> {
         Ok(true)
     }
 
+    /// The end of a turn by a write that was not made. Tells the user of the claim if it was refused.
+    fn not_written(&self, key: &ClaimKey, error: SyncError) -> Synced {
+        self.report_refused_write(key, &error);
+        Synced::ended(Err(error))
+    }
+
     /// Makes a write if the guard passes it.
     pub(super) async fn checked(&self, write: &SteerWrite) -> Result<(), SyncError> {
         match self.decider.check_steering(write).await {
             Ok(()) => self.executor.steer(write).await?,
             Err(Unsound::Changed(why)) => return Err(SyncError::Stale { attempts: 1, why }),
+            // The lists have begun anew since the turn began.
+            Err(Unsound::Final(SyncError::Refused(_))) if !self.store.synced() => {
+                return Err(SyncError::NotSynced);
+            }
             Err(Unsound::Final(error)) => return Err(error),
         }
         self.count(write);
@@ -237,7 +247,7 @@ impl<P: Port> Binder<P> {
         let mut due = self.touches.due(&key, &uid);
         if due == Some(Duration::ZERO) {
             if let Err(error) = self.checked(&SteerWrite::Touch { claim: claim.clone() }).await {
-                return Synced::ended(Err(error));
+                return self.not_written(&key, error);
             }
             due = self.touches.due(&key, &uid);
         }

@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_controller::{Binder, Configuration, Mode, Parts, Settings};
+use bindery_controller::{Binder, Configuration, Mode, Parts, REASON_UNWRITABLE, Settings, WriteError};
 use bindery_core::steer::steered_to;
 use bindery_core::{BindingMode, Claim, ClaimPhase, ClaimRef, Volume, VolumePhase};
 use bindery_engine::DefaultEngine;
 use bindery_kit::{Fewest, Larger, SameZone, gib, policy};
 use bindery_policy::{Chain, Policy};
 use bindery_store::{Delivery, Object, ObservedPod, PodContent};
+use tokio::time::Instant;
 
 use crate::double::{Double, binder_of, parts, volume};
 use crate::operating::run_during;
@@ -72,6 +73,18 @@ fn take(double: &Double, volume: &str, claim: &str) {
     double.change(|objects| objects.put_volume(taken));
 }
 
+/// Binds a claim to a volume, as the scheduler and the binder do.
+fn bind(double: &Double, volume: &str, claim: &str) {
+    take(double, volume, claim);
+    let (taken, waiting) = (double.volume(volume), double.claim(claim));
+    double.change(|objects| {
+        objects.put_volume(Volume { phase: VolumePhase::Bound, ..taken });
+        let mut bound = Claim { volume_name: Some(volume.into()), ..waiting };
+        bound.status.phase = ClaimPhase::Bound;
+        objects.put_claim(bound);
+    });
+}
+
 pub(crate) fn names(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
@@ -89,16 +102,7 @@ async fn volumes_are_labelled_from_the_pod_of_a_claim_to_its_bind() {
     run_during(&binder, async {
         use_claims(&binder, &["c"]);
         double.until("volumes are labelled", || labelled(&double, "c") == names(&["v", "w"])).await;
-        // As the scheduler binds.
-        let bound = double.claim("c");
-        let uid = Some(bound.uid.clone());
-        let claim_ref = Some(ClaimRef { namespace: "ns".into(), name: "c".into(), uid });
-        double.change(|objects| {
-            objects.put_volume(Volume { claim_ref, phase: VolumePhase::Bound, ..local("v", 1) });
-            let mut bound = Claim { volume_name: Some("v".into()), ..bound };
-            bound.status.phase = ClaimPhase::Bound;
-            objects.put_claim(bound);
-        });
+        bind(&double, "v", "c");
         double.until("the labels are removed", || labelled(&double, "c").is_empty()).await;
     })
     .await;
@@ -283,4 +287,69 @@ async fn labels_that_others_remove_are_put_back_less_and_less_often() {
         assert!((5..20).contains(&labels), "{labels}");
     })
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_label_that_bindery_itself_has_removed_is_put_back_at_once() {
+    let double = Double::new();
+    double.add_volume(&local("small", 1));
+    double.add_claim(&claim("c"));
+    double.add_claim(&Claim { steered: false, ..claim("other") });
+    let binder = binder(&double, vec![policy("larger", Larger { zone: None })]);
+    run_during(&binder, async {
+        use_claims(&binder, &["c"]);
+        for _ in 0..12 {
+            double.until("the smaller is labelled", || labelled(&double, "c") == names(&["small"])).await;
+            double.change(|objects| objects.put_volume(local("large", 2)));
+            double.until("the larger is labelled", || labelled(&double, "c") == names(&["large"])).await;
+            take(&double, "large", "other");
+            let taken = Instant::now();
+            double.until("the smaller is again", || labelled(&double, "c") == names(&["small"])).await;
+            // By the virtual clock.
+            assert!(taken.elapsed() < Duration::from_millis(500), "{:?}", taken.elapsed());
+        }
+    })
+    .await;
+    assert_eq!((double.reasons(), binder.claims_paused()), (vec![], 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn labels_of_a_claim_that_is_made_again_and_again_go_at_once() {
+    let double = Double::new();
+    double.add_volume(&local("v", 1));
+    let binder = binder(&double, Vec::new());
+    run_during(&binder, async {
+        use_claims(&binder, &["c"]);
+        for time in 0..15 {
+            let uid = format!("uid-{time}");
+            double.change(|objects| objects.put_claim(Claim { uid: uid.as_str().into(), ..claim("c") }));
+            double.until("the volume is labelled", || labelled(&double, "c") == names(&["v"])).await;
+            bind(&double, "v", "c");
+            let bound = Instant::now();
+            double.until("the label is removed", || labelled(&double, "c").is_empty()).await;
+            // By the virtual clock.
+            assert!(bound.elapsed() < Duration::from_millis(500), "{:?}", bound.elapsed());
+            double.change(|objects| {
+                objects.remove_claim(&claim("c").key);
+                objects.put_volume(local("v", 1));
+            });
+        }
+        assert_eq!(binder.claims_paused(), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_label_that_the_api_server_does_not_take_is_told() {
+    for mode in [Mode::Steer, Mode::Own] {
+        let double = Double::new();
+        double.add_volume(&local("v", 1));
+        double.add_claim(&claim("c"));
+        let binder = binder_in(mode, &double, Vec::new());
+        use_claims(&binder, &["c"]);
+        double.fail_write(1, WriteError::Forbidden("cannot patch".to_owned()));
+        assert!(binder.sync(&key("c")).await.result.is_err());
+        let told = double.reasons().into_iter().filter(|reason| *reason == REASON_UNWRITABLE).count();
+        assert_eq!((told, labelled(&double, "c")), (1, names(&[])), "{mode:?}");
+    }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_controller::{Binder, Mode, Parts, Settings};
+use bindery_controller::{Binder, Mode, Parts, REASON_UNWRITABLE, Settings, WriteError};
 use bindery_core::steer::{Choice, SteerWrite};
 use bindery_core::{Claim, ClaimRef, Volume, VolumePhase};
 use bindery_engine::DefaultEngine;
@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::double::{Double, binder_of, claim, parts, volume};
 use crate::operating::run_during;
+use crate::policies::key;
 
 pub(crate) fn binder(double: &Double) -> Arc<Binder<Double>> {
     let settings = Settings { mode: Mode::Steer, ..Settings::default() };
@@ -131,4 +132,29 @@ async fn what_is_not_steered_is_left_alone_and_a_gone_claims_volume_freed() {
     assert!(!double.objects().steered.iter().any(|(write, _)| of_plain(write)));
     assert!(double.writes().is_empty());
     assert_eq!(binder.metrics().steer_releases.get(), 1);
+}
+
+/// As by a policy of the API server, or without the right to write.
+#[tokio::test]
+async fn a_steering_write_that_the_api_server_does_not_take_is_told() {
+    let refusals = [
+        (WriteError::Invalid("a policy wants a label".to_owned()), 1),
+        (WriteError::Forbidden("cannot patch".to_owned()), 1),
+        (WriteError::Conflict("changed".to_owned()), 0),
+        (WriteError::Failed("no answer".to_owned()), 0),
+    ];
+    let writes = ["annotate claim with choice", "reserve volume by name", "touch claim"];
+    for (error, told) in refusals {
+        for (nth, write) in writes.into_iter().enumerate() {
+            let double = Double::new();
+            double.add_volume(&volume("v"));
+            double.add_claim(&Claim { steered: true, ..claim("c") });
+            let binder = binder(&double);
+            double.fail_write(nth + 1, error.clone());
+            assert!(binder.sync(&key("c")).await.result.is_err());
+            assert_eq!(steered(&double), writes[..nth]);
+            assert_eq!(double.reasons(), vec![REASON_UNWRITABLE; told], "{write}: {error}");
+            assert!(double.messages().iter().all(|message| message.contains(write)), "{write}");
+        }
+    }
 }
