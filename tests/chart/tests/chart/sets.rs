@@ -84,6 +84,21 @@ fn the_notes_say_refused_only_if_a_rule_denies() {
 }
 
 #[test]
+fn the_notes_name_the_label_by_which_namespaces_opt_in() {
+    for (label, command) in [
+        ("bindery.dev/steer=true", "`bindery steer release --all`"),
+        ("bindery.dev/steer=yes", "`bindery steer release --all`"),
+        ("team=storage", "`bindery steer release --all --namespace-label team`"),
+    ] {
+        for mode in ["steer", "own"] {
+            let steer = json!({"classes": ["local"], "admission": "policy", "namespaceLabel": label});
+            let notes = notes(&json!({"mode": mode, "steer": steer}));
+            assert!(notes.contains(command), "{mode}: no {command} in {notes}");
+        }
+    }
+}
+
+#[test]
 fn the_notes_name_the_next_step() {
     for (values, included, excluded) in [
         (
