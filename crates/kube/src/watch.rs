@@ -337,6 +337,12 @@ impl Watch {
                     self.expired_pages += 1;
                     return Err(WatchError::Expired);
                 }
+                // Pages are tried again, and a stream.
+                Err(error) if next.is_none() && self.expired_pages >= EXPIRED_PAGES_MAX => {
+                    self.expired_pages = 0;
+                    self.stream_failures = self.stream_failures.min(STREAM_FAILURES_MAX - 1);
+                    return Err(error);
+                }
                 page => page?,
             };
             self.feed.intake.freshness().heard(self.feed.kind);
