@@ -294,7 +294,7 @@ impl RegistryModules {
 
 impl Inner {
     fn layout(&self) -> Result<&Layout, RegistryError> {
-        let why = "modules of registries are kept in --engine-cache, which is not given";
+        let why = "modules of registries are kept in --engine-cache: give it a folder";
         self.layout.as_ref().ok_or_else(|| RegistryError::Invalid(why.to_owned()))
     }
 

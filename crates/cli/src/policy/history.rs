@@ -13,6 +13,7 @@ use crate::block_on;
 use crate::cluster::ClusterArguments;
 use crate::output::{self, Format};
 use crate::policies::object::object_name;
+use crate::policy::module::CONFIG_MAP;
 
 /// List the generations of an engine or policy of the cluster that were in effect, the newest first.
 #[derive(clap::Args)]
@@ -92,9 +93,12 @@ impl Found {
     }
 
     fn lines(&self) -> Vec<Line<'_>> {
-        let state = if self.status.digest.is_some() { "in effect" } else { "not in effect" };
-        let states = std::iter::once(state).filter(|_| self.status.last_good.is_some());
-        let states = states.chain(std::iter::repeat("earlier"));
+        let state = |good: &LastGood| match good.spec.get("mode").and_then(Value::as_str) {
+            _ if self.status.digest.is_none() => "not in effect",
+            Some("shadow") => "in shadow",
+            _ => "in effect",
+        };
+        let states = self.status.last_good.iter().map(state).chain(std::iter::repeat("earlier"));
         let lines = self.generations().zip(states);
         lines
             .map(|(LastGood { generation, digest, spec }, state)| Line {
@@ -146,6 +150,9 @@ pub(crate) fn undo(arguments: &UndoArguments) -> Result<ExitCode> {
             }
             None => anyhow!("no other generation of {:?} was in effect", arguments.of.name),
         })?;
+        if earlier.spec.get("module").and_then(Value::as_str).is_some_and(|it| it.starts_with(CONFIG_MAP)) {
+            eprintln!("note: its module is in a ConfigMap: if it was replaced there, it does not come back");
+        }
         let mut patch = json!({"spec": difference(&spec, &earlier.spec)});
         // The API server refuses the patch if the object has changed meanwhile.
         patch["metadata"] = json!({"resourceVersion": found.object["metadata"]["resourceVersion"]});
