@@ -19,7 +19,7 @@ use crate::intake::Role;
 use crate::labels::{Candidates, are_enough, labels};
 use crate::queue::KeyLock;
 use crate::shadow::{Active, Made, Offered};
-use crate::{Port, Shadow, SyncError};
+use crate::{Port, Shadow, SyncError, WriteError};
 
 /// Which volumes shall have a claim's label, and what this rests on.
 struct Offer {
@@ -137,10 +137,13 @@ impl<P: Port> Binder<P> {
         self.subscribe(&subscriber, offer.since, facts);
         let unwanted = |volume: &&Arc<Volume>| !offer.volumes.iter().any(|wanted| wanted.name == volume.name);
         let unwanted: Vec<_> = labelled.iter().filter(unwanted).cloned().collect();
-        self.unlabel(key, Some(&claim), &unwanted).await?;
-        let put = self.label_all(&claim, &offer.volumes).await;
-        let is_refused = matches!(put, Err(SyncError::Refused(_)));
-        if is_refused && !self.is_still_offered(key, &offer.volumes).await {
+        let removed = self.unlabel(key, Some(&claim), &unwanted).await;
+        // A volume whose label stays keeps the claim from no other one.
+        let put = match removed {
+            Err(error) if !is_refused(&error) => return Err(error),
+            removed => self.label_all(&claim, &offer.volumes).await.and_then(|again| removed.map(|_| again)),
+        };
+        if matches!(put, Err(SyncError::Refused(_))) && !self.is_still_offered(key, &offer.volumes).await {
             let why = "the volumes that it may get have changed".to_owned();
             return Err(SyncError::Stale { attempts: 1, why });
         }
@@ -288,14 +291,15 @@ impl<P: Port> Binder<P> {
 
     /// Removes the label of a claim from volumes, except where `bindery steer release` or a person put it.
     /// Returns when to try again where others put it back again and again for a claim that does not wait.
-    /// While the claim waits, its label is removed at once: a policy may have come to reject the volume.
+    /// While the claim waits, its label is removed at once: a policy may have come to reject the volume. Where
+    /// the API server refuses one of these writes, the others are made all the same.
     async fn unlabel(
         &self,
         key: &ClaimKey,
         claim: Option<&Claim>,
         volumes: &[Arc<Volume>],
     ) -> Result<Option<Duration>, SyncError> {
-        let mut again = None;
+        let (mut again, mut refused) = (None, None);
         for volume in volumes {
             let Some(value) = value_of_label(key, volume) else { continue };
             if value.is_empty() || claim.is_some_and(|claim| *value == *released_label(claim)) {
@@ -306,18 +310,25 @@ impl<P: Port> Binder<P> {
                 again = soonest(again, Some(left));
                 continue;
             }
-            self.checked(&SteerWrite::Unlabel { volume: volume.target(), claim: key.clone() }).await?;
+            match self.checked(&SteerWrite::Unlabel { volume: volume.target(), claim: key.clone() }).await {
+                Err(error) if is_refused(&error) => {
+                    refused = Some(error);
+                    continue;
+                }
+                written => written?,
+            }
             if let Some(claim) = claim {
                 self.repeats.undone(&label_of(claim, volume));
             }
             self.repeats.made(removal);
         }
-        Ok(again)
+        refused.map_or(Ok(again), Err)
     }
 
     /// Puts the label of a claim on volumes. Returns when to try again where others remove it all the time.
+    /// Where the API server refuses one of these writes, the others are made all the same.
     async fn label_all(&self, claim: &Claim, volumes: &[Arc<Volume>]) -> Result<Option<Duration>, SyncError> {
-        let (mut again, uid) = (None, &claim.uid.0);
+        let (mut again, mut refused, uid) = (None, None, &claim.uid.0);
         let is_there = |value: Text| value.is_empty() || value == *uid || *value == *released_label(claim);
         for volume in volumes {
             if value_of_label(&claim.key, volume).is_some_and(is_there) {
@@ -332,12 +343,23 @@ impl<P: Port> Binder<P> {
                 continue;
             }
             let write = SteerWrite::Label { volume: volume.target(), reservation: Reservation::of(claim) };
-            self.checked(&write).await?;
+            match self.checked(&write).await {
+                Err(error) if is_refused(&error) => {
+                    refused = Some(error);
+                    continue;
+                }
+                written => written?,
+            }
             self.repeats.undone(&Repeated::Unlabel(claim.key.clone(), volume.name.clone()));
             self.repeats.made(label);
         }
-        Ok(again)
+        refused.map_or(Ok(again), Err)
     }
+}
+
+/// Whether the API server refuses a write of this object, and may take one of another.
+fn is_refused(error: &SyncError) -> bool {
+    matches!(error, SyncError::Write { error: WriteError::Invalid(_) | WriteError::Forbidden(_), .. })
 }
 
 fn names(volumes: &[Arc<Volume>]) -> BTreeSet<Text> {

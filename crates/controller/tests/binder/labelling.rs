@@ -340,16 +340,17 @@ async fn labels_of_a_claim_that_is_made_again_and_again_go_at_once() {
 }
 
 #[tokio::test]
-async fn a_label_that_the_api_server_does_not_take_is_told() {
+async fn a_label_that_the_api_server_does_not_take_is_told_and_the_others_put() {
     for mode in [Mode::Steer, Mode::Own] {
         let double = Double::new();
         double.add_volume(&local("v", 1));
+        double.add_volume(&local("w", 2));
         double.add_claim(&claim("c"));
         let binder = binder_in(mode, &double, Vec::new());
         use_claims(&binder, &["c"]);
         double.fail_write(1, WriteError::Forbidden("cannot patch".to_owned()));
         assert!(binder.sync(&key("c")).await.result.is_err());
         let told = double.reasons().into_iter().filter(|reason| *reason == REASON_UNWRITABLE).count();
-        assert_eq!((told, labelled(&double, "c")), (1, names(&[])), "{mode:?}");
+        assert_eq!((told, labelled(&double, "c")), (1, names(&["w"])), "{mode:?}");
     }
 }
