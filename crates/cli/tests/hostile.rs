@@ -5,18 +5,17 @@
 
 #[path = "../../../tests/faulty.rs"]
 mod faulty;
-#[path = "journals/crafted.rs"]
+#[path = "hostile/journal.rs"]
 mod journal;
-mod playground {
-    pub(crate) mod running;
-}
+#[path = "playground/running.rs"]
+mod running;
 mod support;
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 
 use bindery_kit::module::Module;
-use playground::running::Playground;
+use running::Playground;
 use rustix::process::Signal;
 use serde_json::{Deserializer, Value, json};
 use support::{Home, example};

@@ -37,7 +37,7 @@ use crate::policy::registry::{KeyArguments, RegistryArguments};
 pub(crate) const FOLDER: &str = "registry";
 /// How many modules are fetched at a time. Each takes up to 64 MiB of memory.
 const FETCHES: usize = 2;
-/// How many of them are of shadows, which more users may write: what is to be enforced waits for none of them.
+/// How many of them are of shadows, which more users may write: they delay nothing that is enforced.
 const SHADOW_FETCHES: usize = 1;
 /// How long one fetch may take: others wait for it.
 const FETCH_MAX: Duration = Duration::from_secs(60);
