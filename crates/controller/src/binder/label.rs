@@ -291,8 +291,8 @@ impl<P: Port> Binder<P> {
 
     /// Removes the label of a claim from volumes, except where `bindery steer release` or a person put it.
     /// Returns when to try again where others put it back again and again for a claim that does not wait.
-    /// While the claim waits, its label is removed at once: a policy may have come to reject the volume. Where
-    /// the API server refuses one of these writes, the others are made all the same.
+    /// While the claim waits, its label is removed at once: a policy may have come to reject the volume.
+    /// Where the API server refuses one of these writes, the others are made all the same.
     async fn unlabel(
         &self,
         key: &ClaimKey,

@@ -172,8 +172,8 @@ impl LoadedObject {
     }
 
     /// Puts the generation before the one in effect into effect again. A policy whose earlier generation
-    /// cannot be loaded stays: without any, everything that it matches would wait. An engine gives way to that of
-    /// the settings.
+    /// cannot be loaded stays: without any, everything that it matches would wait. An engine gives way to
+    /// that of the settings.
     pub(crate) async fn roll_back(&mut self, hosts: &Hosts, objects: &PolicyObjects) {
         let failed = "its first calls failed in at least three namespaces";
         let why = format!("{failed}; apply another version");
