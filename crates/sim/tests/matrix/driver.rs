@@ -218,6 +218,10 @@ fn normalise_fields(fields: &mut Map<String, Value>) {
             normalise(value);
         }
     }
+    // The real server orders managers by the second of their writes, and a busy machine begins another one.
+    if let Some(Value::Array(managers)) = fields.get_mut("managedFields") {
+        managers.sort_by_key(Value::to_string);
+    }
     order_causes(fields);
 }
 
