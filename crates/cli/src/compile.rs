@@ -27,7 +27,8 @@ const CPU_MAX: u64 = 180;
 const TIME_MAX: Duration = Duration::from_secs(600);
 /// The lowest priority.
 const NICE: i32 = 19;
-/// The exit status if the input is no component of its kind. After other failures, another try may succeed.
+/// The exit status if the input is not a component of its kind. After any other failure, another try may
+/// succeed.
 const REFUSED: u8 = 3;
 
 /// Compile a component from standard input into the cache.

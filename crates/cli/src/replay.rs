@@ -209,7 +209,7 @@ impl Report {
         text
     }
 
-    /// Counts an entry that is no decision.
+    /// Counts an entry other than a decision.
     fn pass_over(&mut self, what: &What, header: Option<&Header>) {
         match what {
             What::Gap(gap) => self.missing = self.missing.saturating_add(gap.lost),

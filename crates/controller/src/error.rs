@@ -115,6 +115,12 @@ impl SyncError {
         }
     }
 
+    /// Whether the API server refuses a write for another reason than a change of the object. It may take a
+    /// write of another object.
+    pub(crate) fn is_refused_write(&self) -> bool {
+        matches!(self, Self::Write { error: WriteError::Invalid(_) | WriteError::Forbidden(_), .. })
+    }
+
     /// Whether the error is a conflict with another writer, or a race within the binder. Both are expected
     /// and cheap.
     pub fn is_conflict(&self) -> bool {

@@ -168,7 +168,7 @@ impl Cache {
     }
 }
 
-/// Whether there is no file.
+/// Whether the file does not exist.
 fn is_missing(error: &wasmtime::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
 }

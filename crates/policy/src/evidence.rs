@@ -285,7 +285,7 @@ impl PolicyEvidence {
     }
 }
 
-/// Checks the policies of one kind, of which each is asked once.
+/// Checks the policies of one kind. Each of them is asked once.
 fn check_policies<'a>(kind: &str, policies: impl Iterator<Item = &'a AskedPolicy>) -> Result<(), String> {
     let mut names = BTreeSet::new();
     for AskedPolicy { name, module, columns, reasons, .. } in policies {

@@ -28,7 +28,7 @@ use tokio::task::spawn_blocking;
 
 pub(crate) use self::fault::{Cause, Fault};
 pub(crate) use self::hosts::{Hosts, blocking};
-pub(crate) use self::shadow::{is_in_shadow, mode, shadows};
+pub(crate) use self::shadow::{is_in_shadow, is_shadow, mode, shadows};
 pub(crate) use self::wanted::wanted;
 use super::Document;
 use crate::compile::ComponentKind;
@@ -184,7 +184,7 @@ impl LoadedObject {
     /// Whether an earlier generation may be in effect in place of the newest. A shadow holds nothing, so it
     /// replaces no generation that is to be enforced.
     fn accepts(&self, earlier: &LastGood) -> bool {
-        self.wants_shadow() || !shadow::is_shadow(earlier)
+        self.wants_shadow() || !is_shadow(earlier)
     }
 
     /// Whether the object, and the ConfigMap of its module, are as they were loaded.
@@ -230,18 +230,19 @@ impl LoadedObject {
     ) -> Result<(Effect, String), Fault> {
         load::document(object)?;
         let (module, mut cases) = self.module(object, hosts, objects).await?;
-        let digest = Digest::of(&module);
+        let newest = (*object == self.object).then(|| Digest::of(&module));
         // A good one has passed the cases that its reference names. They take time, which a busy machine may
         // not have.
-        let is_same = |good: &LastGood| {
-            good.spec.get("module") == object["spec"].get("module") && *good.digest == *digest.to_string()
+        let was_good = |digest: &Digest| {
+            let module = object["spec"].get("module");
+            let is_same =
+                |it: &LastGood| it.spec.get("module") == module && *it.digest == *digest.to_string();
+            self.last_good.as_ref().is_some_and(is_same)
         };
-        if *object != self.object || self.last_good.as_ref().is_some_and(is_same) {
+        if newest.as_ref().is_none_or(was_good) {
             cases.clear();
         }
-        if *object == self.object {
-            self.wanted = Some(digest);
-        }
+        self.wanted = newest.or(self.wanted.take());
         let kept = (has_config_map(&object["spec"]) && hosts.review.is_none()).then(|| module.clone());
         let loaded = Self::loaded(object, module, cases, hosts).await?;
         if let Some(module) = kept {

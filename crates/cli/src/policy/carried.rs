@@ -41,8 +41,8 @@ fn parse(Extra { name, bytes }: &Extra) -> Result<File> {
     File::parse(name.into(), text.to_owned())
 }
 
-/// How what the policy says first differs from what the case expects. The error says that it could not be
-/// asked, which is no fault of it.
+/// How what the policy says first differs from what the case expects. The error says that the machine lacked
+/// something, so that the policy could not be asked.
 fn difference(policy: Tested<'_>, case: &Case) -> Result<Option<String>> {
     if case.volumes.len() > ROWS_MAX {
         return Ok(Some(format!("it has {} volumes; at most {ROWS_MAX} are allowed", case.volumes.len())));

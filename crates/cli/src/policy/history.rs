@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::block_on;
 use crate::cluster::ClusterArguments;
 use crate::output::{self, Format};
-use crate::policies::object::object_name;
+use crate::policies::object::{is_shadow, object_name};
 use crate::policy::module::CONFIG_MAP;
 
 /// List the generations of an engine or policy of the cluster that were in effect, the newest first.
@@ -93,10 +93,10 @@ impl Found {
     }
 
     fn lines(&self) -> Vec<Line<'_>> {
-        let state = |good: &LastGood| match good.spec.get("mode").and_then(Value::as_str) {
-            _ if self.status.digest.is_none() => "not in effect",
-            Some("shadow") => "in shadow",
-            _ => "in effect",
+        let state = |good: &LastGood| match &self.status.digest {
+            None => "not in effect",
+            Some(_) if is_shadow(good) => "in shadow",
+            Some(_) => "in effect",
         };
         let states = self.status.last_good.iter().map(state).chain(std::iter::repeat("earlier"));
         let lines = self.generations().zip(states);

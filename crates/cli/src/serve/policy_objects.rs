@@ -263,17 +263,18 @@ impl ConfiguredObjects {
     }
 
     fn replace(&mut self, name: ObjectName, mut loaded: LoadedObject) -> Changed {
-        let (earlier, is_shadow) = (self.loaded.remove(&name), loaded.is_shadow());
-        let was_shadow = earlier.as_ref().is_none_or(LoadedObject::is_shadow);
-        let changed = Changed {
-            active: !was_shadow || !is_shadow,
-            shadows: is_shadow || was_shadow && earlier.is_some(),
+        let changed = match self.loaded.remove(&name) {
+            Some(earlier) if earlier.identity() == loaded.identity() => {
+                loaded.continue_from(earlier);
+                Changed::default()
+            }
+            earlier => {
+                let was_shadow = earlier.as_ref().is_none_or(LoadedObject::is_shadow);
+                let is_shadow = loaded.is_shadow();
+                let shadows = is_shadow || was_shadow && earlier.is_some();
+                Changed { active: !was_shadow || !is_shadow, shadows }
+            }
         };
-        let same = earlier.filter(|earlier| earlier.identity() == loaded.identity());
-        let changed = if same.is_some() { Changed::default() } else { changed };
-        if let Some(same) = same {
-            loaded.continue_from(same);
-        }
         self.loaded.insert(name, loaded);
         changed
     }

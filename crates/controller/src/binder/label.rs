@@ -19,7 +19,7 @@ use crate::intake::Role;
 use crate::labels::{Candidates, are_enough, labels};
 use crate::queue::KeyLock;
 use crate::shadow::{Active, Made, Offered};
-use crate::{Port, Shadow, SyncError, WriteError};
+use crate::{Port, Shadow, SyncError};
 
 /// Which volumes shall have a claim's label, and what this rests on.
 struct Offer {
@@ -140,7 +140,7 @@ impl<P: Port> Binder<P> {
         let removed = self.unlabel(key, Some(&claim), &unwanted).await;
         // A volume whose label stays keeps the claim from no other one.
         let put = match removed {
-            Err(error) if !is_refused(&error) => return Err(error),
+            Err(error) if !error.is_refused_write() => return Err(error),
             removed => self.label_all(&claim, &offer.volumes).await.and_then(|again| removed.map(|_| again)),
         };
         if matches!(put, Err(SyncError::Refused(_))) && !self.is_still_offered(key, &offer.volumes).await {
@@ -311,7 +311,7 @@ impl<P: Port> Binder<P> {
                 continue;
             }
             match self.checked(&SteerWrite::Unlabel { volume: volume.target(), claim: key.clone() }).await {
-                Err(error) if is_refused(&error) => {
+                Err(error) if error.is_refused_write() => {
                     refused = Some(error);
                     continue;
                 }
@@ -344,7 +344,7 @@ impl<P: Port> Binder<P> {
             }
             let write = SteerWrite::Label { volume: volume.target(), reservation: Reservation::of(claim) };
             match self.checked(&write).await {
-                Err(error) if is_refused(&error) => {
+                Err(error) if error.is_refused_write() => {
                     refused = Some(error);
                     continue;
                 }
@@ -355,11 +355,6 @@ impl<P: Port> Binder<P> {
         }
         refused.map_or(Ok(again), Err)
     }
-}
-
-/// Whether the API server refuses a write of this object, and may take one of another.
-fn is_refused(error: &SyncError) -> bool {
-    matches!(error, SyncError::Write { error: WriteError::Invalid(_) | WriteError::Forbidden(_), .. })
 }
 
 fn names(volumes: &[Arc<Volume>]) -> BTreeSet<Text> {

@@ -125,7 +125,7 @@ impl Repeats {
         *made = Writes { last: now, count: count + 1 };
     }
 
-    /// Bindery itself has undone a write: when it makes the write again, that is no repetition.
+    /// Forgets a write that Bindery itself has undone: making it again does not count as a repetition.
     pub(super) fn undone(&self, write: &Repeated) {
         self.writes.lock().made.remove(write);
     }

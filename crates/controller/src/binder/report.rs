@@ -127,9 +127,7 @@ impl<P: Port> Binder<P> {
     /// another reason than a change of the object.
     pub(super) fn report_unwritable(&self, request: &Request, failure: Option<&SyncError>) {
         let message = match failure {
-            Some(
-                error @ SyncError::Write { error: WriteError::Invalid(_) | WriteError::Forbidden(_), .. },
-            ) => format!("the API server refuses to {error}"),
+            Some(error) if error.is_refused_write() => format!("the API server refuses to {error}"),
             Some(error @ SyncError::Unwritable(_)) => error.to_string(),
             _ => return,
         };

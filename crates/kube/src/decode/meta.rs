@@ -63,7 +63,7 @@ pub(super) struct Identity {
     pub(super) version: String,
 }
 
-/// Name and labels of an object, of which an API server accepts only ASCII.
+/// The name and the labels of an object. An API server accepts only ASCII in both.
 #[derive(Clone, PartialEq, Deserialize, prost::Message)]
 pub(super) struct Labelled {
     #[prost(string, tag = "1")]

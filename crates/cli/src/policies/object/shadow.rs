@@ -38,7 +38,7 @@ pub(crate) fn is_in_shadow(object: &Value) -> bool {
 
 /// Whether a generation was a shadow. It is no good one for an object that is to be enforced: without it, the
 /// claims that the object matches wait.
-pub(super) fn is_shadow(last_good: &LastGood) -> bool {
+pub(crate) fn is_shadow(last_good: &LastGood) -> bool {
     last_good.spec.get("mode").map(read) == Some(EffectMode::Shadow)
 }
 
