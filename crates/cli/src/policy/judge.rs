@@ -60,7 +60,7 @@ impl Tested<'_> {
         })
     }
 
-    /// What the policy says in a case. An error names what the policy did wrong.
+    /// What the policy says in a case. An error names what the policy did wrong, and in which function.
     pub(crate) fn answer(self, case: &Case) -> Result<Answer> {
         if let Err(why) = self.checked(&case.settings)? {
             return Ok(Answer::Refused(why));
@@ -75,8 +75,8 @@ impl Tested<'_> {
 
 fn reclaimed(reclaimer: &dyn Reclaimer, settings: &str, case: &Case) -> Result<Answer> {
     let metadata = reclaimer.metadata();
-    let Judged { wish, reason } =
-        reclaimer.judge(settings, &shown::released(metadata, case)?)?.check(metadata)?;
+    let judged = reclaimer.judge(settings, &shown::released(metadata, case)?).context("judge")?;
+    let Judged { wish, reason } = judged.check(metadata).context("judge")?;
     let reason = match wish {
         Wish::ByPolicy => None,
         _ => metadata.reasons.get(reason as usize).map(|reason| reason.name.to_string()),
@@ -119,7 +119,7 @@ struct Asked<'a> {
 impl Asked<'_> {
     /// What the policy says about each volume, by its name.
     fn verdicts(&self, volumes: &[Arc<Volume>], at_a_time: usize) -> Result<BTreeMap<String, Verdict>> {
-        let narrowing = self.matcher.narrow(self.settings, self.claim)?;
+        let narrowing = self.matcher.narrow(self.settings, self.claim).context("narrow")?;
         let mut verdicts = BTreeMap::new();
         let mut left = Vec::new();
         for volume in volumes {
@@ -143,8 +143,8 @@ impl Asked<'_> {
         let metadata = self.matcher.metadata();
         let spread = volumes.iter().filter_map(|volume| Some(self.counted?.count(volume)));
         let candidates = candidates(metadata, volumes, spread.collect());
-        let verdicts = self.matcher.judge(self.settings, self.claim, &candidates)?;
-        let verdicts = verdicts.verdicts(metadata, volumes.len())?;
+        let verdicts = self.matcher.judge(self.settings, self.claim, &candidates).context("judge")?;
+        let verdicts = verdicts.verdicts(metadata, volumes.len()).context("judge")?;
         let verdict = |(volume, verdict): (&Arc<Volume>, policy::Verdict)| {
             let verdict = match verdict {
                 policy::Verdict::Allowed(score) => self.allowed(score),

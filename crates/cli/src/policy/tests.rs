@@ -147,7 +147,7 @@ fn a_policy_that_breaks_the_contract_is_told_with_the_case() {
             },
             "depends on the rows beside it",
         ),
-        (|_| Verdicts::default(), "it has 0 reasons for 2 rows"),
+        (|_| Verdicts::default(), "judge: its answer is invalid: it has 0 reasons for 2 rows"),
         (
             |rows| Verdicts { reasons: vec![3; rows.whole.len()], scores: vec![] },
             "has reason 3 of the 2 declared",

@@ -59,7 +59,7 @@ pub(super) fn load(
     let checked = document.check_settings(&policy).context("it did not check its settings");
     let checked = checked.map_err(fault(Cause::ModuleInvalid))?;
     checked.map_err(|why| fault(Cause::SettingsInvalid)(anyhow!(why)))?;
-    trial::policy(&policy, document.settings()).map_err(fault(Cause::TrialFailed))?;
+    trial::policy(Tested::from(&policy), document.settings()).map_err(fault(Cause::TrialFailed))?;
     carried::hold(Tested::from(&policy), cases).map_err(fault(Cause::TrialFailed))?;
     let effect = document.load(Ok(policy)).map_err(fault(Cause::ModuleInvalid))?;
     Ok((effect, digest))

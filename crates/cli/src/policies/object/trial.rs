@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use bindery_core::Engine;
-use bindery_host::ComponentPolicy;
 use serde_json::{Map, Value};
 
 use crate::manifest;
@@ -16,13 +15,20 @@ use crate::policy::questions;
 /// The objects that an engine decides.
 const OBJECTS: &str = include_str!("trial.yaml");
 
-/// Asks a policy about a claim and volumes with all facts that it declares, and without any.
-pub(super) fn policy(policy: &ComponentPolicy, settings: &Map<String, Value>) -> Result<()> {
-    for with_facts in [true, false] {
-        let question = questions::generated(Tested::from(policy), settings, with_facts)?;
-        question.narrow()?;
+/// Asks a policy about a claim and volumes with all facts that it declares, and without any. The error names
+/// the function that failed.
+pub(super) fn policy(policy: Tested<'_>, settings: &Map<String, Value>) -> Result<()> {
+    let object = match policy {
+        Tested::Matcher(_) => "claim",
+        Tested::Reclaimer(_) => "volume",
+    };
+    for (with_facts, facts) in [(true, "all facts that it declares"), (false, "no facts")] {
+        let asked = |function: &str| format!("{function}, asked about a made-up {object} with {facts}");
+        let question = questions::generated(policy, settings, with_facts);
+        let question = question.with_context(|| asked("narrow"))?;
+        question.narrow().with_context(|| asked("narrow"))?;
         if question.has_rows() {
-            question.judge()?;
+            question.judge().with_context(|| asked("judge"))?;
         }
     }
     Ok(())
@@ -40,4 +46,20 @@ pub(super) fn engine(engine: Arc<dyn Engine>) -> Result<()> {
             None => Ok(()),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use bindery_kit::{AllowsAll, Fails};
+
+    use super::*;
+
+    #[test]
+    fn a_policy_that_fails_is_told_with_the_function_and_the_question() {
+        assert!(policy(Tested::Matcher(&AllowsAll), &Map::new()).is_ok());
+        let why = policy(Tested::Matcher(&Fails), &Map::new()).unwrap_err();
+        let told =
+            "narrow, asked about a made-up claim with all facts that it declares: it trapped: unreachable";
+        assert_eq!(format!("{why:#}"), told);
+    }
 }
