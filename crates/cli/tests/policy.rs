@@ -202,6 +202,7 @@ fn a_new_policy_is_the_copy_of_one_that_ships_and_replaces_nothing() {
         assert_eq!(made.status, 0, "{made:?}");
         let read = |file: &str| fs::read_to_string(home.path().join("tenants").join(file)).unwrap();
         assert!(read(file).contains(name), "{}", read(file));
+        assert_eq!(read(file).contains("#[test]"), language == "rust");
         assert!(!read(module).contains("NAME") && read("policy.yaml").contains("module: tenants.wasm"));
         assert!(read("wit/world.wit").contains(&format!("world {kind} ")));
         let again = policy(&home, &["new", "--language", language, "tenants"]);

@@ -64,3 +64,20 @@ impl Guest for Policy {
         Verdict { fate, reason }
     }
 }
+
+/// `cargo test` runs these natively, where a panic has a message.
+#[cfg(test)]
+mod tests {
+    use super::bindings::bindery::policy::facts::Quantity;
+    use super::*;
+
+    #[test]
+    fn the_volume_of_a_claim_is_kept_if_its_label_says_so() {
+        let is_kept = |label: Option<&str>| {
+            let volume = Volume { capacity: Quantity { whole: 1 << 30, nanos: 0 }, columns: Vec::new() };
+            let claim = FormerClaim { facts: vec![label.map(str::to_owned)] };
+            matches!(Policy::judge("{}".into(), volume, Some(claim)).fate, Fate::Keep)
+        };
+        assert_eq!([Some("true"), Some("false"), None].map(is_kept), [true, false, false]);
+    }
+}

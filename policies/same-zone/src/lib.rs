@@ -81,3 +81,22 @@ impl Guest for Policy {
         Verdicts { reasons: vec![0; candidates.whole.len()], scores: Vec::new() }
     }
 }
+
+/// `cargo test` runs these natively, where a panic has a message.
+#[cfg(test)]
+mod tests {
+    use super::bindings::bindery::policy::facts::Quantity;
+    use super::*;
+
+    #[test]
+    fn a_claim_requires_its_zone_and_one_without_a_zone_nothing() {
+        let required = |zone: Option<&str>| -> Vec<Vec<String>> {
+            let request = Quantity { whole: 1 << 30, nanos: 0 };
+            let claim = Claim { request, facts: vec![zone.map(str::to_owned)] };
+            let requirements = Policy::narrow("{}".into(), claim).requirements;
+            requirements.into_iter().map(|required| required.values).collect()
+        };
+        assert_eq!(required(Some("a")), [["a"]]);
+        assert!(required(None).is_empty());
+    }
+}
