@@ -28,6 +28,7 @@ use tokio::task::spawn_blocking;
 
 pub(crate) use self::fault::{Cause, Fault};
 pub(crate) use self::hosts::{Hosts, blocking};
+pub(crate) use self::module::config_map_key;
 pub(crate) use self::shadow::{is_in_shadow, is_shadow, mode, shadows};
 pub(crate) use self::wanted::wanted;
 use super::Document;

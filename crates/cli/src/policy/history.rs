@@ -6,16 +6,20 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, anyhow, bail};
 use bindery_kube::PolicyObjects;
 use bindery_policy::{LastGood, ObjectStatus};
+use bindery_registry::Digest;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::block_on;
 use crate::cluster::ClusterArguments;
 use crate::output::{self, Format};
-use crate::policies::object::{is_shadow, object_name};
+use crate::policies::object::{config_map_key, is_shadow, object_name};
 use crate::policy::module::CONFIG_MAP;
 
 /// List the generations of an engine or policy of the cluster that were in effect, the newest first.
+///
+/// A generation is `replaced` if a later one has another module at the same place: its spec does not bring
+/// its own module back.
 #[derive(clap::Args)]
 pub(crate) struct HistoryArguments {
     #[command(flatten)]
@@ -27,8 +31,8 @@ pub(crate) struct HistoryArguments {
 
 /// Apply the spec of an earlier generation of an engine or policy of the cluster.
 ///
-/// By default it takes the newest generation that was in effect and has another spec than the object. Nothing
-/// is written if the object changes meanwhile.
+/// By default it takes the newest generation that was in effect, has another spec than the object, and would
+/// change something. Nothing is written if the object changes meanwhile.
 #[derive(clap::Args)]
 pub(crate) struct UndoArguments {
     #[command(flatten)]
@@ -92,14 +96,45 @@ impl Found {
         self.status.last_good.iter().chain(&self.status.history)
     }
 
+    /// Whether the spec of a generation would change nothing: that of the object is in effect, and differs at
+    /// most in where the same module is.
+    fn is_in_effect(&self, good: &LastGood) -> bool {
+        let Some(newest) = &self.status.last_good else { return false };
+        let changed = difference(&newest.spec, &good.spec);
+        self.object["spec"] == json!(newest.spec)
+            && self.status.digest.as_ref() == Some(&good.digest)
+            && changed.as_object().is_some_and(|fields| fields.keys().all(|field| field == "module"))
+    }
+
+    /// Why the spec of a generation does not bring back its module, if that was in a ConfigMap.
+    async fn lacks_module_of(&self, good: &LastGood) -> Option<String> {
+        let at = config_map_key(module(&good.spec).strip_prefix(CONFIG_MAP)?)?;
+        let why = match self.objects.module(&at).await.0 {
+            Ok(bytes) if Digest::of(&bytes).to_string() == *good.digest => return None,
+            Ok(bytes) => format!("{} has another module now, {}", module(&good.spec), Digest::of(&bytes)),
+            Err(why) => why,
+        };
+        let LastGood { generation, digest, .. } = good;
+        Some(format!(
+            "{why}; the module of generation {generation}, {digest}, comes back only if it is there"
+        ))
+    }
+
     fn lines(&self) -> Vec<Line<'_>> {
         let state = |good: &LastGood| match &self.status.digest {
             None => "not in effect",
             Some(_) if is_shadow(good) => "in shadow",
             Some(_) => "in effect",
         };
-        let states = self.status.last_good.iter().map(state).chain(std::iter::repeat("earlier"));
-        let lines = self.generations().zip(states);
+        let state_of_earlier = |good: &LastGood| {
+            let newest = self.generations().find(|newest| module(&newest.spec) == module(&good.spec));
+            match newest {
+                Some(newest) if newest.digest != good.digest => "replaced",
+                _ => "earlier",
+            }
+        };
+        let earlier = self.status.history.iter().map(state_of_earlier);
+        let lines = self.generations().zip(self.status.last_good.iter().map(state).chain(earlier));
         lines
             .map(|(LastGood { generation, digest, spec }, state)| Line {
                 generation: *generation,
@@ -118,11 +153,10 @@ pub(crate) fn print(arguments: &HistoryArguments) -> Result<ExitCode> {
     arguments.output.print(&lines, |out| {
         let header = ["GENERATION", "STATE", "MODULE", "DIGEST"].map(str::to_owned).to_vec();
         let row = |line: &Line<'_>| {
-            let module = line.spec.get("module").and_then(Value::as_str).unwrap_or_default();
             vec![
                 line.generation.to_string(),
                 line.state.to_owned(),
-                module.to_owned(),
+                module(line.spec).to_owned(),
                 line.digest.to_owned(),
             ]
         };
@@ -142,16 +176,23 @@ pub(crate) fn undo(arguments: &UndoArguments) -> Result<ExitCode> {
         let spec = found.object["spec"].as_object().cloned().unwrap_or_default();
         let wanted = |good: &&LastGood| match arguments.to {
             Some(generation) => good.generation == generation,
-            None => good.spec != spec,
+            None => good.spec != spec && !found.is_in_effect(good),
         };
         let earlier = found.generations().find(wanted).ok_or_else(|| match arguments.to {
             Some(generation) => {
                 anyhow!("generation {generation} is not kept; `bindery policy history` lists those that are")
             }
-            None => anyhow!("no other generation of {:?} was in effect", arguments.of.name),
+            None => anyhow!(
+                "{:?} has no earlier generation whose spec would change anything; apply another spec, or put \
+                 the earlier module back into its ConfigMap",
+                arguments.of.name
+            ),
         })?;
-        if earlier.spec.get("module").and_then(Value::as_str).is_some_and(|it| it.starts_with(CONFIG_MAP)) {
-            eprintln!("note: its module is in a ConfigMap: if it was replaced there, it does not come back");
+        if found.is_in_effect(earlier) {
+            eprintln!("note: the spec of generation {} changes nothing: it is in effect", earlier.generation);
+        }
+        if let Some(why) = found.lacks_module_of(earlier).await {
+            eprintln!("note: {why}");
         }
         let mut patch = json!({"spec": difference(&spec, &earlier.spec)});
         // The API server refuses the patch if the object has changed meanwhile.
@@ -166,6 +207,11 @@ pub(crate) fn undo(arguments: &UndoArguments) -> Result<ExitCode> {
         ))?;
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// The module that a spec names.
+fn module(spec: &Map<String, Value>) -> &str {
+    spec.get("module").and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The merge patch (RFC 7386) that makes `to` of `from`.

@@ -1,6 +1,8 @@
 //! Generations of a policy whose first calls fail, on a real API server.
 
-use bindery_cluster::{Cluster, PolicyApi, condition, is_bound, is_in_phase, poll};
+use std::process::Command;
+
+use bindery_cluster::{Cluster, PolicyApi, condition, is_bound, is_in_phase, poll, run};
 use bindery_kit::json;
 use bindery_kit::module::Module;
 use k8s_openapi::ByteString;
@@ -95,6 +97,57 @@ async fn a_module_that_fails_in_three_namespaces_is_taken_back_and_undone() {
     let status = policies.until_ready("MatchPolicy", "zone", "Loaded").await;
     assert_eq!(status["rolledBack"], Value::Null);
     assert_eq!(status["digest"], good["digest"]);
+    replica.terminate().await;
+}
+
+/// The status with which `bindery policy` ends, what it prints, and what it tells on standard error.
+fn policy(cluster: &Cluster, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bindery"));
+    command.arg("policy").args(arguments).env("KUBECONFIG", cluster.kubeconfig());
+    let output = run(&mut command, "");
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[tokio::test]
+async fn history_and_undo_tell_of_a_module_that_was_replaced() {
+    let (cluster, policies, mut replica) = cluster_with_kinds().await;
+    let config_maps = Api::<ConfigMap>::namespaced(cluster.client.clone(), "default");
+    let [good, traps] = two_generations(&policies, &config_maps).await;
+    let [_, other] = builds();
+    let replaced = Patch::Merge(json!({"binaryData": {"good.wasm": ByteString(other)}}));
+    config_maps.patch("modules", &PatchParams::default(), &replaced).await.unwrap();
+
+    let (status, undone, told) = policy(&cluster, &["undo", "zone"]);
+    assert_eq!(status, Some(0), "{told}");
+    assert_eq!(undone, "MatchPolicy zone: generation 3 has the spec of generation 1\n");
+    let [good, traps] = [good, traps].map(|status| status["digest"].as_str().unwrap().to_owned());
+    let note = format!(
+        "note: configmap:default/modules/good.wasm has another module now, {traps}; the module of generation \
+         1, {good}, comes back only if it is there\n"
+    );
+    assert!(told.ends_with(&note), "{told}");
+
+    assert_eq!(policies.until_ready("MatchPolicy", "zone", "Loaded").await["digest"], traps);
+    let (_, history, _) = policy(&cluster, &["history", "zone"]);
+    let mut rows = Vec::new();
+    for line in history.lines().skip(1) {
+        let cells = line.split("  ").map(str::trim).filter(|cell| !cell.is_empty());
+        rows.push(cells.collect::<Vec<_>>());
+    }
+    let [in_good, in_traps] = ["good", "traps"].map(|key| format!("configmap:default/modules/{key}.wasm"));
+    let expected = [
+        ["3", "in effect", &in_good, &traps],
+        ["2", "earlier", &in_traps, &traps],
+        ["1", "replaced", &in_good, &good],
+    ];
+    assert_eq!(rows, expected, "{history}");
+
+    // No spec that is kept brings the first module back.
+    let (status, _, told) = policy(&cluster, &["undo", "zone"]);
+    assert!(status == Some(2) && told.contains("put the earlier module back into its ConfigMap"), "{told}");
+    let (status, _, told) = policy(&cluster, &["undo", "zone", "--to", "2"]);
+    assert!(status == Some(0) && told.contains("the spec of generation 2 changes nothing"), "{told}");
     replica.terminate().await;
 }
 

@@ -73,7 +73,7 @@ impl LoadedObject {
 
 /// The key of a ConfigMap in NAMESPACE/NAME/KEY. No other text may become a path of the API, or a selector of
 /// what is watched.
-fn config_map_key(place: &str) -> Option<ConfigMapKey> {
+pub(crate) fn config_map_key(place: &str) -> Option<ConfigMapKey> {
     let [namespace, name, key] = place.split('/').collect::<Vec<_>>()[..] else { return None };
     let is_named = is_dns_label(namespace) && is_subdomain(name);
     let [namespace, name, key] = [namespace, name, key].map(str::to_owned);
