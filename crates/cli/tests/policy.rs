@@ -217,6 +217,15 @@ fn a_new_policy_is_the_copy_of_one_that_ships_and_replaces_nothing() {
 }
 
 #[test]
+fn a_folder_in_place_of_a_module_is_refused_with_the_module_in_it() {
+    let home = Home::new();
+    home.file("disks/disks.wasm", "");
+    let tested = policy(&home, &["test", "disks"]);
+    let told = "disks is a folder; name the module in it, disks/disks.wasm";
+    assert!(tested.status == 2 && tested.stderr.contains(told), "{tested:?}");
+}
+
+#[test]
 fn a_folder_without_a_policy_is_not_built() {
     let home = Home::new();
     let built = policy(&home, &["build"]);

@@ -65,6 +65,12 @@ pub(crate) fn host(cache: &CacheArgument) -> Result<PolicyHost> {
 
 /// Reads a component, at most one byte more than the largest one.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
+    if path.is_dir() {
+        let files = std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+        let module = files.filter(|file| file.extension().is_some_and(|it| it == "wasm")).min();
+        let module = module.unwrap_or_else(|| path.join("NAME.wasm"));
+        bail!("{} is a folder; name the module in it, {}", path.display(), module.display());
+    }
     // Opening a pipe, or reading a device, may never end.
     if path.exists() && !path.is_file() {
         bail!("{} is not a regular file; name a component's file, or {BUILTIN}NAME", path.display());

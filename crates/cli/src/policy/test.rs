@@ -45,8 +45,9 @@ pub(crate) struct Arguments {
 
 /// Runs `bindery policy test`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let policy = arguments.module.load()?;
     if let (Some(journal), Some(name)) = (&arguments.from, &arguments.named) {
-        return recorded::run(journal, name, &arguments.module.load()?, arguments.write.as_deref());
+        return recorded::run(journal, name, &policy, arguments.write.as_deref());
     }
     let files = if arguments.cases.is_empty() {
         let beside = cases::folder_beside(&arguments.module.path()?);
@@ -55,7 +56,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     } else {
         cases::read(&arguments.cases)?
     };
-    let policy = arguments.module.load()?;
     let report = Report::new(Tested::from(&policy), &files)?;
     if arguments.update && report.is_incomplete {
         output::print(&report.text)?;
