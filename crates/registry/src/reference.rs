@@ -94,7 +94,7 @@ impl FromStr for Reference {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |why: &str| format!("{text:?}: {why}; give oci://HOST/REPOSITORY:TAG@sha256:HEX");
+        let wrong = |why: &str| format!("{text:?}: {why}; give oci://HOST/REPOSITORY[:TAG][@sha256:HEX]");
         let rest = text.strip_prefix(SCHEME).ok_or_else(|| wrong("it does not begin with oci://"))?;
         let (rest, digest) = match rest.split_once('@') {
             Some((rest, digest)) => (rest, Some(digest.parse().map_err(|why: String| wrong(&why))?)),
@@ -186,7 +186,7 @@ mod tests {
             ("oci://ghcr.io/a@sha512:12", "no digest"),
         ] {
             let error = text.parse::<Reference>().unwrap_err();
-            assert!(error.contains(why) && error.contains("give oci://"), "{text}: {error}");
+            assert!(error.contains(why) && error.contains("[:TAG][@sha256:HEX]"), "{text}: {error}");
         }
     }
 }

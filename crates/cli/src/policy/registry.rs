@@ -27,7 +27,7 @@ pub(crate) struct RegistryArguments {
 /// An artifact in a registry or a layout.
 #[derive(clap::Args)]
 pub(super) struct PlaceArguments {
-    /// The artifact: oci://HOST/REPOSITORY:TAG@sha256:HEX, by tag or digest.
+    /// The artifact, by tag or digest.
     #[arg(value_name = "oci://HOST/REPOSITORY[:TAG][@sha256:HEX]")]
     pub(super) reference: Reference,
     /// Take the artifact from an OCI layout in this folder, and ask no registry.
