@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::cluster::ClusterArguments;
 use crate::journal::subject::time;
 use crate::journal::unknown::Unknown;
-use crate::output::Format;
+use crate::output::{Format, counted};
 use crate::policies::object::{is_in_shadow, object_name};
 
 /// Show what the policies and engines in mode shadow decide otherwise.
@@ -141,9 +141,11 @@ impl Shown {
         let count: u64 = differences.values().sum();
         let by_kind = by_kind(differences);
         let note = if note.is_empty() { String::new() } else { format!("; {note}") };
+        let compared = counted(*compared, "decision compared", "decisions compared");
+        let differ = counted(count, "differs", "differ");
         let head = format!(
-            "{kind} {name}: {compared} decisions compared, {count} differ{by_kind}; {not_comparable} not \
-             comparable, {dropped} dropped{note}\n"
+            "{kind} {name}: {compared}, {differ}{by_kind}; {not_comparable} not comparable, {dropped} \
+             dropped{note}\n"
         );
         let released = released.as_ref().map(|ShadowReleased { kept, later, due, offered }| {
             format!(
@@ -159,7 +161,8 @@ impl Shown {
 impl Journaled {
     fn text(&self) -> String {
         let Self { kind, name, differences, all } = self;
-        let head = format!("{kind} {name}: {} decisions differ{}\n", all.len(), by_kind(differences));
+        let differ = counted(all.len(), "decision differs", "decisions differ");
+        let head = format!("{kind} {name}: {differ}{}\n", by_kind(differences));
         all.iter().map(line).fold(head, |text, line| text + &line)
     }
 }
@@ -273,7 +276,7 @@ mod tests {
         let all = journaled(entries.clone().into_iter().map(Ok::<_, anyhow::Error>), None).unwrap();
         let text: Vec<String> = all.iter().map(Journaled::text).collect();
         let line = "  1970-01-01T00:00:01Z  other-fate  pv v: keeps it; shadow: deletes it\n";
-        assert_eq!(text[0], format!("MatchPolicy other: 1 decisions differ (1 other-fate)\n{line}"));
+        assert_eq!(text[0], format!("MatchPolicy other: 1 decision differs (1 other-fate)\n{line}"));
         let head = "MatchPolicy zone: 20 decisions differ (20 other-fate)\n";
         assert_eq!(text[1], format!("{head}{}", line.repeat(20)));
         let named = journaled(entries.into_iter().map(Ok::<_, anyhow::Error>), Some("other")).unwrap();

@@ -1,5 +1,6 @@
 //! Standard output.
 
+use std::fmt::Display;
 use std::io::{self, BufWriter, ErrorKind, Write};
 
 use anyhow::Context as _;
@@ -51,6 +52,12 @@ pub(crate) fn write(result: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> an
         }
         _ => Ok(()),
     }
+}
+
+/// A number, with what is said of one or of several.
+pub(crate) fn counted<N: Display + PartialEq + From<u8>>(count: N, one: &str, several: &str) -> String {
+    let said = if count == N::from(1) { one } else { several };
+    format!("{count} {said}")
 }
 
 /// Rows as columns, two spaces apart.

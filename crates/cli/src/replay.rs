@@ -27,7 +27,7 @@ use self::with::{With, WithArguments};
 use crate::engine::EngineArguments;
 use crate::journal::kept::check_kept;
 use crate::journal::unknown::Unknown;
-use crate::output::{self, Format};
+use crate::output::{self, Format, counted};
 use crate::policies::PolicyArguments;
 use crate::policy::registry::RegistryArguments;
 
@@ -239,40 +239,48 @@ impl Report {
         let mut text = String::new();
         // Writing to a string cannot fail.
         for (digest, records) in &self.policies {
-            _ = writeln!(text, "{records} records rest on the policies {digest}");
+            let rest = counted(*records, "record rests", "records rest");
+            _ = writeln!(text, "{rest} on the policies {digest}");
         }
         if let Some(answers) = &self.asked_again {
             text += &answers.summary();
         }
         let Self { records, same, different, not_replayable, not_decided, digest, .. } = self;
         for (change, records) in &self.changes {
-            _ = writeln!(text, "{records} records: the engine {change}");
+            _ = writeln!(text, "{}: the engine {change}", in_words(*records));
         }
         if self.redacted > 0 {
-            let redacted = self.redacted;
-            _ = writeln!(
-                text,
-                "{redacted} records: the engine was shown digests in place of what is redacted"
-            );
+            let redacted = in_words(self.redacted);
+            _ = writeln!(text, "{redacted}: the engine was shown digests in place of what is redacted");
         }
         if self.missing > 0 {
-            _ = writeln!(text, "{} records were lost before they could be written", self.missing);
+            let lost = counted(
+                self.missing,
+                "record was lost before it could be written",
+                "records were lost before they could be written",
+            );
+            _ = writeln!(text, "{lost}");
         }
         text += &self.unknown.lines("replay");
         if self.torn {
             text += "the journal ends inside a block: it is being written, or its writer was killed there\n";
         }
         if self.fuel_compared > 0 {
-            _ = writeln!(text, "the fuel of {} records was compared", self.fuel_compared);
+            _ = writeln!(text, "the fuel of {} was compared", in_words(self.fuel_compared));
         }
         _ = writeln!(
             text,
-            "{records} records: {same} the same, {different} different, {not_replayable} not replayable, \
-             {not_decided} not decided\n\
-             digest of the last: {digest}"
+            "{}: {same} the same, {different} different, {not_replayable} not replayable, {not_decided} not \
+             decided\n\
+             digest of the last: {digest}",
+            in_words(*records)
         );
         text
     }
+}
+
+fn in_words(records: usize) -> String {
+    counted(records, "record", "records")
 }
 
 /// Counts a record by a name; returns about how many bytes that takes.

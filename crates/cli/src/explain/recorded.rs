@@ -16,7 +16,7 @@ use crate::journal::kept::check_kept;
 use crate::journal::show::{Deciders, shown};
 use crate::journal::subject::{is_about, time};
 use crate::journal::unknown::Unknown;
-use crate::output::{Format, table};
+use crate::output::{Format, counted, table};
 
 /// What a journal has of an object up to a time.
 #[derive(Serialize)]
@@ -130,7 +130,8 @@ impl Recorded {
         }
         if self.missing > 0 {
             // Writing to a string cannot fail.
-            _ = writeln!(text, "{} records up to then are missing in the journal", self.missing);
+            let missing = counted(self.missing, "record up to then is", "records up to then are");
+            _ = writeln!(text, "{missing} missing in the journal");
         }
         text + &self.unknown.lines("explain it")
     }

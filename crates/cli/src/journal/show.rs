@@ -170,7 +170,8 @@ fn said(policies: &PolicyEvidence) -> String {
         _ = writeln!(text, "    policy {} was left out: {}", skipped.policy, skipped.why);
     }
     if policies.volumes_left_out > 0 {
-        _ = writeln!(text, "    {} more volumes were judged", policies.volumes_left_out);
+        let more = output::counted(policies.volumes_left_out, "more volume was", "more volumes were");
+        _ = writeln!(text, "    {more} judged");
     }
     for call in &policies.calls {
         _ = writeln!(text, "    policy {}: {}", call.policy, call.fuel_in_words());

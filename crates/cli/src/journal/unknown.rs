@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use bindery_journal::Header;
 use serde::Serialize;
 
+use crate::output::counted;
+
 /// How many records are of kinds that this version does not know, by the version of Bindery that wrote them.
 #[derive(Default, Serialize)]
 #[serde(transparent)]
@@ -24,10 +26,12 @@ impl Unknown {
     /// A line for each version; empty if there is none. `remedy` is what to do with that version.
     pub(crate) fn lines(&self, remedy: &str) -> String {
         let line = |(version, records): (&String, &u64)| {
-            format!(
-                "{records} records are of kinds that this version does not know, and were passed over: \
-                 {remedy} with Bindery {version}, which has written them\n"
-            )
+            let passed_over = counted(
+                *records,
+                "record is of a kind that this version does not know, and was passed over",
+                "records are of kinds that this version does not know, and were passed over",
+            );
+            format!("{passed_over}: {remedy} with Bindery {version}, which wrote the journal\n")
         };
         self.0.iter().map(line).collect()
     }

@@ -8,7 +8,7 @@ use bindery_journal::{Ending, FileError, Files, Gap, What};
 use serde::Serialize;
 
 use super::subject::time;
-use crate::output::Format;
+use crate::output::{Format, counted};
 
 /// Check that a journal is what was written: that no byte was changed, and no file or record removed between
 /// others.
@@ -78,7 +78,8 @@ fn verify(journal: String, mut files: Files) -> Verified {
 
 /// A gap as `bindery journal` tells of it.
 pub(super) fn words(Gap { lost, from_ms, to_ms }: &Gap) -> String {
-    format!("{lost} records are missing that were made from {} to {}", time(*from_ms), time(*to_ms))
+    let lost = counted(*lost, "record is missing that was made", "records are missing that were made");
+    format!("{lost} from {} to {}", time(*from_ms), time(*to_ms))
 }
 
 fn sentence(error: FileError) -> String {
@@ -88,7 +89,8 @@ fn sentence(error: FileError) -> String {
 impl Verified {
     fn text(&self) -> String {
         let Self { journal, files, entries, ends, digest, .. } = self;
-        let mut text = format!("{journal}: {entries} entries in {files} files\n");
+        let (entries, files) = (counted(*entries, "entry", "entries"), counted(*files, "file", "files"));
+        let mut text = format!("{journal}: {entries} in {files}\n");
         match self.first_file {
             Some(first) if first > 1 => {
                 text += &format!("  begins with file {first}: older ones were removed\n")

@@ -123,10 +123,8 @@ pub(crate) fn candidates(claim: &ClaimPlan) -> String {
     let row = |candidate: &CandidatePlan| vec![format!("  {}", candidate.volume), candidate.sentence(waits)];
     let mut text = output::table(&claim.candidates.iter().map(row).collect::<Vec<_>>());
     if claim.more_candidates > 0 {
-        text += &format!(
-            "  and {} more volumes, further away: --nearest all lists them\n",
-            claim.more_candidates
-        );
+        let more = output::counted(claim.more_candidates, "more volume", "more volumes");
+        text += &format!("  and {more}, further away: --nearest all lists all\n");
     }
     text
 }

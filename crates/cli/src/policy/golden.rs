@@ -30,6 +30,7 @@ use super::cases::{Answer, Verdict};
 use super::judge::{ROWS_MAX, chosen};
 use super::shown::{Shown, released};
 use crate::journal::subject::time;
+use crate::output::counted;
 
 /// Writes cases into files that an artifact can have.
 pub(super) struct Golden {
@@ -107,13 +108,15 @@ impl Golden {
             self.end_file()?;
         }
         let Self { folder, known, left_out, files, .. } = self;
-        let written =
-            format!("{} cases are written into {files} files of {}\n", known.len(), folder.display());
+        let cases = counted(known.len(), "case is", "cases are");
+        let files = counted(files, "file", "files");
+        let written = format!("{cases} written into {files} of {}\n", folder.display());
+        let answers = counted(left_out, "answer has no case", "answers have no case");
         Ok(match left_out {
             0 => written,
             _ => format!(
-                "{written}{left_out} answers have no case: no volume with its facts is recorded, or no \
-                 manifest says what the policy was shown\n"
+                "{written}{answers}: no volume with its facts is recorded, or no manifest says what the \
+                 policy was shown\n"
             ),
         })
     }

@@ -17,7 +17,7 @@ use crate::cluster::{self, ClusterArguments, explained};
 use crate::engine::EngineArguments;
 use crate::manifest::{self, Manifest};
 use crate::objects::{Resource, Title};
-use crate::output::Format;
+use crate::output::{Format, counted};
 use crate::plan::decider::Decider;
 use crate::plan::load;
 use crate::plan::outcome::{self, Gets, claim_plan, volume_plan};
@@ -79,8 +79,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let (changes, counts) = crate::block_on(arguments.preview())?;
     arguments.output.print(&changes, |out| {
         if changes.is_empty() {
-            let (claims, volumes) = counts;
-            return writeln!(out, "Nothing would change now for {claims} claims and {volumes} volumes.");
+            let claims = counted(counts.0, "claim", "claims");
+            let volumes = counted(counts.1, "volume", "volumes");
+            return writeln!(out, "Nothing would change now for {claims} and {volumes}.");
         }
         changes.iter().try_for_each(|change| writeln!(out, "{}", change.line()))
     })?;
@@ -235,8 +236,8 @@ fn fate(planner: &Planner, name: &Text) -> Fares {
     let again = decided.decisions.iter().filter_map(|decision| decision.requeue_after_ms).next_back();
     let what = volume_plan(planner, name).map_or_else(|| "it stays in use".to_owned(), |plan| plan.fate);
     // Two decisions are some seconds apart.
-    let days = |millis: u64| millis.div_ceil(24 * 60 * 60 * 1_000);
-    let why = again.map(|millis| format!("it is decided again within {} days", days(millis)));
+    let days = |millis: u64| counted(millis.div_ceil(24 * 60 * 60 * 1_000), "day", "days");
+    let why = again.map(|millis| format!("it is decided again within {}", days(millis)));
     Fares { what, why: why.unwrap_or_default() }
 }
 

@@ -42,11 +42,13 @@ pub(super) fn run(
     }
     let Answers { same, different, not_asked, redacted, .. } = &answers;
     if *redacted > 0 {
-        output::print(&format!("{redacted} records are left out: policies saw what is redacted in them\n"))?;
+        let left_out = output::counted(*redacted, "record is left out", "records are left out");
+        output::print(&format!("{left_out}: policies saw what is redacted there\n"))?;
     }
     output::print(&unknown.lines("test"))?;
     answers.check_asked(journal, name)?;
-    output::print(&format!("{same} answers the same, {different} different, {not_asked} not asked for\n"))?;
+    let same = output::counted(*same, "answer", "answers");
+    output::print(&format!("{same} the same, {different} different, {not_asked} not asked for\n"))?;
     if let Some(golden) = golden {
         output::print(&golden.finish()?)?;
     }

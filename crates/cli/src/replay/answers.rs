@@ -10,6 +10,8 @@ use bindery_journal::Record;
 use bindery_policy::{AskedAgain, Effect, PolicyDifference, PolicyEvidence};
 use serde::Serialize;
 
+use crate::output::counted;
+
 /// What policies answer when they are asked again.
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -151,13 +153,15 @@ impl Answers {
         );
         // Writing to a string cannot fail.
         if *fuel_compared > 0 {
-            _ = writeln!(text, "the fuel of {fuel_compared} calls of policies was compared");
+            let calls = counted(*fuel_compared, "call", "calls");
+            _ = writeln!(text, "the fuel of {calls} of policies was compared");
         }
         if *redacted > 0 {
-            _ = writeln!(text, "{redacted} records: policies are not asked again, they saw what is redacted");
+            let records = counted(*redacted, "record", "records");
+            _ = writeln!(text, "{records}: policies are not asked again, they saw what is redacted");
         }
         for (effect, records) in &self.effects {
-            _ = writeln!(text, "{records} records: {}", in_words(*effect));
+            _ = writeln!(text, "{}: {}", counted(*records, "record", "records"), in_words(*effect));
         }
         text
     }

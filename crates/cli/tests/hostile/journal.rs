@@ -62,10 +62,11 @@ fn report(home: &Home, arguments: &[&str]) -> Value {
 }
 
 fn told(remedy: &str, records: u32) -> String {
-    format!(
-        "{records} records are of kinds that this version does not know, and were passed over: {remedy} with \
-         Bindery 9.9.9, which has written them\n"
-    )
+    let passed_over = match records {
+        1 => "record is of a kind that this version does not know, and was passed over",
+        _ => "records are of kinds that this version does not know, and were passed over",
+    };
+    format!("{records} {passed_over}: {remedy} with Bindery 9.9.9, which wrote the journal\n")
 }
 
 #[test]

@@ -117,8 +117,8 @@ fn every_fact_of_a_matcher_is_read_from_the_manifests_of_its_case() {
     let narrowed = MatcherEvidence { rows: matcher.rows.rows(0..0), ..narrowed };
     let of = |matcher| record(claim.clone(), PolicyEvidence { matchers: vec![matcher], ..said() });
     let (files, told) = written(&[of(matcher.clone()), of(matcher), of(narrowed)]);
-    assert!(told.starts_with("1 cases are written into 1 files of "), "{told}");
-    assert!(told.contains("\n1 answers have no case: "), "{told}");
+    assert!(told.starts_with("1 case is written into 1 file of "), "{told}");
+    assert!(told.contains("\n1 answer has no case: "), "{told}");
     let case = &files[0].cases[0].1;
     let title = "persistentvolumeclaim shop/data-web-2 is decided as at 1970-01-01T00:00:01Z";
     assert_eq!((&*case.title, case.siblings.len()), (title, 2));
@@ -144,7 +144,7 @@ fn a_reclaimer_has_a_case_with_its_claim_or_without() {
         record(Subject::SyncVolume(Arc::new(subject)), policies)
     };
     let (files, told) = written(&[reclaimed(Some(facts)), reclaimed(None)]);
-    assert!(told.starts_with("2 cases are written into 1 files of "), "{told}");
+    assert!(told.starts_with("2 cases are written into 1 file of "), "{told}");
     let fate = Answer::Reclaimed { fate: Wish::DeleteAfter(60), reason: Some("no".to_owned()) };
     assert!(files[0].cases.iter().all(|(_, case)| case.expect.as_ref() == Some(&fate)));
 }
