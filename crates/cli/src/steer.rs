@@ -148,12 +148,15 @@ fn state(cluster: &Cluster, claim: &Claim, volumes: &[Value]) -> WaitingClaim {
 impl ReleaseArguments {
     async fn run(&self) -> Result<ExitCode> {
         let cluster = Cluster::connect(&self.cluster).await?;
-        let namespace = self.namespace.as_deref();
-        for namespace in cluster.opt_out(&self.namespace_label, namespace).await? {
-            output::print(&format!(
-                "namespace/{namespace} has no label {} any more\n",
-                self.namespace_label
-            ))?;
+        let (namespace, label) = (self.namespace.as_deref(), &self.namespace_label);
+        let opted_out = cluster.opt_out(label, namespace).await?;
+        for namespace in &opted_out {
+            output::print(&format!("namespace/{namespace} has no label {label} any more\n"))?;
+        }
+        if opted_out.is_empty() {
+            let of_one = |namespace: &str| format!("namespace/{namespace} does not have");
+            let had = namespace.map_or_else(|| "no namespace has".to_owned(), of_one);
+            output::print(&format!("{had} the label {label}; --namespace-label names another key\n"))?;
         }
         let left = release_all(&cluster, namespace).await?;
         Ok(if left == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
