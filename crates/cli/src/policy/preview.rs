@@ -35,8 +35,9 @@ const RIGHTS: &str = "`bindery policy preview` lists volumes, claims, classes, a
 ///
 /// Reads the volumes, claims and classes of a cluster, and decides about all of them twice: with the policies
 /// and the engine that the cluster has, and with those of the files in addition, or in place of those of the
-/// same kind and name. Prints a line for each claim and each volume that would fare otherwise. Writes
-/// nothing. Modules of registries are fetched with your credentials.
+/// same kind and name. Prints a line for each claim that waits and each released volume that would fare
+/// otherwise; bound claims stay bound. Writes nothing. Modules of registries are fetched with your
+/// credentials.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Objects of kind MatchPolicy, ReclaimPolicy or Engine: a file, a folder, or `-` for standard input. Of
@@ -244,7 +245,7 @@ fn fate(planner: &Planner, name: &Text) -> Fares {
 impl Change {
     fn line(&self) -> String {
         let Self { object, now, changed } = self;
-        format!("{object}: {}; would change to: {}", now.text(), changed.text())
+        format!("{object}: without the change: {}; with it: {}", now.text(), changed.text())
     }
 }
 

@@ -197,8 +197,9 @@ async fn a_signed_module_is_fetched_and_stays_with_the_registry_away() {
     // What another number would change, from the registry.
     let preview = world.preview(&module, 100, &ours);
     let text = String::from_utf8_lossy(&preview.stdout);
-    assert!(text.starts_with("pvc default/c: pending (policy size rejects v: "), "{preview:?}");
-    assert!(text.ends_with("; would change to: bound to v\n"), "{preview:?}");
+    let now = "pvc default/c: without the change: pending (policy size rejects v: ";
+    assert!(text.starts_with(now), "{preview:?}");
+    assert!(text.ends_with("; with it: bound to v\n"), "{preview:?}");
     let unsigned = world.preview(&module, 100, &world.path("other.pub"));
     let text = String::from_utf8_lossy(&unsigned.stderr);
     assert!(unsigned.status.code() == Some(2) && text.contains("spec.module: "), "{unsigned:?}");

@@ -73,8 +73,9 @@ async fn a_policy_in_shadow_shows_what_it_changes_once_enforced() {
     });
     std::fs::write(&file, document.to_string()).unwrap();
     let preview = bindery(&cluster, &["policy", "preview", file.to_str().unwrap()]);
-    assert!(preview.starts_with("pvc default/d: pending (policy size rejects wide: "), "{preview}");
-    assert!(preview.ends_with("; would change to: bound to wide\n"), "{preview}");
+    let now = "pvc default/d: without the change: pending (policy size rejects wide: ";
+    assert!(preview.starts_with(now), "{preview}");
+    assert!(preview.ends_with("; with it: bound to wide\n"), "{preview}");
 
     cluster.create_volume("fits", "2Gi").await;
     cluster.until_claim("d", is_bound_to("fits")).await;
