@@ -8,6 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use bindery_kit::{OciRegistry, Referrers, RegistrySettings};
+use bindery_registry::Layout;
 use rcgen::KeyPair;
 use serde_json::{Value, json};
 use support::{Ended, Home, ended, root};
@@ -114,6 +115,22 @@ fn a_policy_is_pushed_signed_verified_and_pulled() {
         assert_eq!(done(&home, &["push", "mirror", &there]).trim_end(), there);
         done(&home, &["verify", &there, "--registry-key", &public]);
     }
+}
+
+#[test]
+fn given_a_server_that_makes_room_meanwhile_a_pull_into_its_folder_fails() {
+    let registry = OciRegistry::start(RegistrySettings::default());
+    let home = home();
+    let tagged = format!("oci://{}/team/same-zone:1.0.0", registry.host());
+    done(&home, &["push", "same-zone.wasm", &tagged]);
+    let layout = Layout::new(home.path().join("registry"));
+    registry.intercept(move |_, _, _| {
+        layout.retain(|_| false).unwrap();
+        None
+    });
+    let pulled = policy(&home, &["pull", &tagged, "--to", "registry"]);
+    let told = "registry lacks a part: a server may have made room there; run the command again: ";
+    assert!(pulled.status == 2 && pulled.stderr.contains(told), "{pulled:?}");
 }
 
 #[test]

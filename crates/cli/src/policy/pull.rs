@@ -32,7 +32,8 @@ pub(crate) struct Arguments {
 #[group(required = true, multiple = true)]
 struct Destination {
     /// Keep the artifact with its cases, its page and its signatures in an OCI layout in this folder, which
-    /// `--layout` reads again without a registry.
+    /// `--layout` reads again without a registry. In the folder of a running server an object has to name the
+    /// module before: the server removes others when it needs room.
     #[arg(long, value_name = "FOLDER")]
     to: Option<PathBuf>,
     /// Write the module, the folder `cases` and README.md into this folder.
@@ -63,6 +64,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             {
                 copy(&*repository, &layout, &name).await?;
             }
+            let kept = pull(&layout, &Name::Digest(digest)).await;
+            kept.with_context(|| {
+                let folder = folder.display();
+                format!("{folder} lacks a part: a server may have made room there; run the command again")
+            })?;
             text += &format!("{}: {}\n", folder.display(), from.reference.with_digest(digest));
         }
         if let Some(folder) = &destination.output {
