@@ -73,11 +73,10 @@ fn default_engine() -> PathBuf {
 }
 
 impl EngineArguments {
-    /// Loads the engine. A component is checked and compiled, unless the cache has it; `limits` hold for each
-    /// of its decisions.
-    pub(crate) fn load(&self, limits: Limits) -> Result<Arc<dyn Engine>> {
+    /// Loads the engine. A component is checked and compiled, unless the cache has it.
+    pub(crate) fn load(&self) -> Result<Arc<dyn Engine>> {
         let engine = &*self.engine;
-        if engine == Path::new(NATIVE) {
+        if self.is_native() {
             return Ok(Arc::new(DefaultEngine));
         }
         // Reading a pipe or a device may never end.
@@ -87,7 +86,7 @@ impl EngineArguments {
                 engine.display()
             );
         }
-        let loaded = self.host()?.load_file(engine, limits).map_err(|error| match error {
+        let loaded = self.host()?.load_file(engine, Limits::default()).map_err(|error| match error {
             LoadError::Read { .. } => error.into(),
             _ => anyhow!("{}: {error}", engine.display()),
         })?;

@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use bindery_host::Limits;
 use tokio::net::TcpListener;
 
 use self::cluster::Cluster;
@@ -60,7 +59,7 @@ pub(crate) struct Arguments {
 
 /// Runs `bindery playground` until a signal. No file is left behind after an error.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let engine = arguments.engine.load(Limits::default())?;
+    let engine = arguments.engine.load()?;
     let policies = arguments.policies.load(arguments.engine.cache(), Purpose::Show)?;
     let mut examples: Vec<&Example> = Vec::new();
     for name in &arguments.examples {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use bindery_core::Text;
-use bindery_host::{ComponentPolicy, Limits, PolicyHost};
+use bindery_host::{ComponentPolicy, PolicyHost};
 use bindery_policy::{
     API_VERSION, Chain, EffectMode, MATCH_POLICY, MatchPolicy, Policy, PolicyFault, RECLAIM_POLICY,
     ReclaimPolicy, check_settings,
@@ -107,7 +107,7 @@ impl PolicyArguments {
         let name = document.name();
         let folder = Path::new(file).parent().unwrap_or(Path::new(""));
         let path = self.shipped.path(document.module(), folder);
-        let checked = path.and_then(|path| module::load(host, &path, Limits::policy())).and_then(|module| {
+        let checked = path.and_then(|path| module::load(host, &path)).and_then(|module| {
             let checked = document.check_settings(&module).context("it did not check its settings")?;
             Ok((module, checked))
         });

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use bindery_core::{Engine, Key};
-use bindery_host::Limits;
 use bindery_policy::Chain;
 
 use super::load::Object;
@@ -25,7 +24,7 @@ impl Decider {
     /// The engine and the policies that a command is given.
     pub(crate) fn load(engine: &EngineArguments, policies: &PolicyArguments) -> Result<Self> {
         Ok(Self {
-            engine: engine.load(Limits::default())?,
+            engine: engine.load()?,
             engine_name: engine.name(),
             policies: policies.load(engine.cache(), Purpose::Show)?,
         })

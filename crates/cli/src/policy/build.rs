@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, bail};
-use bindery_host::Limits;
 use serde_json::Value;
 use wit_component::ComponentEncoder;
 
@@ -48,7 +47,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         )
     };
     let host = module::host(&arguments.cache)?;
-    let matcher = module::load(&host, &component, Limits::policy())?;
+    let matcher = module::load(&host, &component)?;
     let size = fs::metadata(&component)?.len();
     output::print(&format!("{}: {size} bytes, {}\n", component.display(), matcher.digest()))?;
     Ok(ExitCode::SUCCESS)

@@ -53,7 +53,7 @@ impl ModuleArgument {
 
     /// Loads the policy.
     pub(crate) fn load(&self) -> Result<ComponentPolicy> {
-        load(&host(&self.cache)?, &self.path()?, Limits::policy())
+        load(&host(&self.cache)?, &self.path()?)
     }
 }
 
@@ -83,8 +83,8 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
 }
 
 /// Loads a policy from a file.
-pub(crate) fn load(host: &PolicyHost, path: &Path, limits: Limits) -> Result<ComponentPolicy> {
-    host.load(&read(path)?, limits).map_err(|error| anyhow!("{}: {error}", path.display()))
+pub(crate) fn load(host: &PolicyHost, path: &Path) -> Result<ComponentPolicy> {
+    host.load(&read(path)?, Limits::policy()).map_err(|error| anyhow!("{}: {error}", path.display()))
 }
 
 impl ShippedArgument {

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 use bindery_core::{ClaimKey, Declared, Key, Text};
-use bindery_host::Limits;
 use bindery_kube::{ApiClient, PolicyObjects, read};
 use bindery_policy::Says;
 use serde::Serialize;
@@ -119,7 +118,7 @@ impl Arguments {
         });
         let engine = match engines.next() {
             Some(engine) => engine,
-            None => self.engine.load(Limits::default())?,
+            None => self.engine.load()?,
         };
         let policies = Arc::new(object::chain(&files, &loaded, true).within(Duration::MAX, Instant::now));
         Ok(Decider { engine, engine_name: self.engine.name(), policies })

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use bindery_core::Engine;
-use bindery_host::Limits;
 use bindery_journal::Record;
 use bindery_policy::{AskedAgain, Chain, PolicyEvidence};
 
@@ -31,7 +30,7 @@ impl Deciders {
         let modules = has_places.then(|| Modules::new(modules, engine, registry)).transpose()?;
         let engine = match &with {
             Some(With::Engine(engine)) => Arc::clone(engine),
-            _ => engine.load(Limits::default())?,
+            _ => engine.load()?,
         };
         Ok(Self { engine, with, chain, modules })
     }

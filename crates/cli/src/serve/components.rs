@@ -5,7 +5,6 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 use bindery_controller::Shadow;
 use bindery_core::Engine;
-use bindery_host::Limits;
 use bindery_policy::Chain;
 use tokio::task::spawn_blocking;
 
@@ -30,7 +29,7 @@ impl Components {
     }
 
     fn load_blocking(arguments: &Arguments) -> Result<Self> {
-        let engine = arguments.engine.load(Limits::default())?;
+        let engine = arguments.engine.load()?;
         let policies = arguments.policies.load(arguments.engine.cache(), Purpose::Serve)?;
         if let (ModeArgument::Steer, [reclaimer, ..]) = (arguments.mode, policies.reclaimers()) {
             bail!(
