@@ -23,7 +23,7 @@ pub(crate) struct EngineArguments {
           default_value_os_t = default_engine(), hide_default_value = true)]
     engine: PathBuf,
     #[command(flatten)]
-    cache: CacheArgument,
+    pub(crate) cache: CacheArgument,
 }
 
 /// The folder of compiled components.
@@ -96,11 +96,6 @@ impl EngineArguments {
     /// What loads engines, with the folder of compiled components.
     pub(crate) fn host(&self) -> Result<Host> {
         Ok(Host::new(&self.cache.options())?)
-    }
-
-    /// The folder of compiled components.
-    pub(crate) fn cache(&self) -> &CacheArgument {
-        &self.cache
     }
 
     fn is_native(&self) -> bool {

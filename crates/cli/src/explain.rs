@@ -178,8 +178,8 @@ impl Arguments {
 
     /// The policies of the cluster beside those of files.
     async fn policies_of(&self, client: &ApiClient, files: &Chain) -> Result<Result<Arc<Chain>, ReadError>> {
-        let cache = self.engine.cache();
-        let hosts = Hosts::new(cache, self.policies.shipped(), RegistryModules::offline(cache))?;
+        let cache = &self.engine.cache;
+        let hosts = Hosts::new(cache, &self.policies.shipped, RegistryModules::offline(cache))?;
         let loaded = object::of_cluster(client, &hosts).await;
         Ok(loaded.map(|loaded| {
             for ((kind, name), object) in &loaded {

@@ -88,7 +88,7 @@ impl Command {
     /// The collector of its traces.
     fn collector(&self) -> Option<&Uri> {
         match self {
-            Self::Serve(arguments) => arguments.collector(),
+            Self::Serve(arguments) => arguments.otlp_endpoint.as_ref(),
             _ => None,
         }
     }

@@ -60,7 +60,7 @@ pub(crate) struct Arguments {
 /// Runs `bindery playground` until a signal. No file is left behind after an error.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let engine = arguments.engine.load()?;
-    let policies = arguments.policies.load(arguments.engine.cache(), Purpose::Show)?;
+    let policies = arguments.policies.load(&arguments.engine.cache, Purpose::Show)?;
     let mut examples: Vec<&Example> = Vec::new();
     for name in &arguments.examples {
         let example = example::find(name)?;
@@ -85,7 +85,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             output::print(&welcome(
                 address,
                 &arguments.engine.describe(&*engine),
-                kubeconfig.path(),
+                &kubeconfig.path,
                 &examples,
             ))
         };

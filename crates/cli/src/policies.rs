@@ -32,7 +32,7 @@ pub(crate) struct PolicyArguments {
     #[arg(long, value_name = "FILE|FOLDER", env = "BINDERY_POLICY")]
     policy: Vec<PathBuf>,
     #[command(flatten)]
-    shipped: ShippedArgument,
+    pub(crate) shipped: ShippedArgument,
 }
 
 /// What policies are loaded for.
@@ -47,11 +47,6 @@ pub(crate) enum Purpose {
 }
 
 impl PolicyArguments {
-    /// Where the policies that ship are.
-    pub(crate) fn shipped(&self) -> &ShippedArgument {
-        &self.shipped
-    }
-
     /// Loads the policies. A document that is wrong is an error.
     pub(crate) fn load(&self, cache: &CacheArgument, purpose: Purpose) -> Result<Arc<Chain>> {
         if self.policy.is_empty() {

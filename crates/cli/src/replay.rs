@@ -220,7 +220,7 @@ impl Report {
 
     /// Fails if too much of the journal is kept after the last record.
     fn check_kept(&self) -> Result<()> {
-        let notes = self.asked_again.as_ref().map_or(0, Answers::kept);
+        let notes = self.asked_again.as_ref().map_or(0, |answers| answers.kept);
         check_kept(self.kept.saturating_add(notes), format_args!("record {}", self.records))
     }
 

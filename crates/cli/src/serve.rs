@@ -108,7 +108,7 @@ pub(crate) struct Arguments {
     host_path: Option<PathBuf>,
     /// The collector of traces, by OTLP over HTTP: http://HOST:PORT. Off by default.
     #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_parser = logging::endpoint)]
-    otlp_endpoint: Option<Uri>,
+    pub(crate) otlp_endpoint: Option<Uri>,
     #[command(flatten)]
     journal: JournalArguments,
     #[command(flatten)]
@@ -127,13 +127,6 @@ pub(crate) struct Arguments {
     policies: PolicyArguments,
     #[command(flatten)]
     policy_objects: PolicyObjectsArgument,
-}
-
-impl Arguments {
-    /// The collector of traces.
-    pub(crate) fn collector(&self) -> Option<&Uri> {
-        self.otlp_endpoint.as_ref()
-    }
 }
 
 /// Runs `bindery serve` until a signal.
@@ -157,7 +150,7 @@ struct Process {
 async fn run_until_stopped(arguments: &Arc<Arguments>) -> Result<()> {
     files::raise_limit(arguments.webhook.connections_max())?;
     arguments.journal.check()?;
-    arguments.sending.check(arguments.journal.folder())?;
+    arguments.sending.check(arguments.journal.journal.as_deref())?;
     let mut process = Process {
         stop: Stop::new()?,
         startup: Startup::default(),
@@ -204,14 +197,14 @@ async fn run_replica(
     let (events, event_worker) = Events::with_refresh(client.clone(), refresh);
     let identity = arguments.lease.settings().identity;
     let recording = arguments.journal.start(&identity, arguments.mode.name())?;
-    let sending = arguments.sending.start(arguments.journal.folder())?;
+    let sending = arguments.sending.start(arguments.journal.journal.as_deref())?;
     let journal = JournalCounts {
         written: recording.as_ref().map(Recording::appender),
         sent: sending.as_ref().map(Sending::counts),
     };
     let replica = Replica::new(arguments, client, events, components, recording.as_ref())?;
     let admission_metrics = AdmissionMetrics::default();
-    let cache = arguments.engine.cache();
+    let cache = &arguments.engine.cache;
     let health = replica.health_router(objects.as_ref(), &admission_metrics, &statistics, &journal, cache);
     startup.finish(health);
 

@@ -1,7 +1,7 @@
 //! The journal that `bindery serve` and `bindery playground` write.
 
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub(crate) struct JournalArguments {
     /// in this folder, for `bindery replay` and `bindery journal`. The folder is created if it is missing; a
     /// journal that is there is continued. Off by default.
     #[arg(long, value_name = "FOLDER", env = "BINDERY_JOURNAL")]
-    journal: Option<PathBuf>,
+    pub(crate) journal: Option<PathBuf>,
     /// MiB after which a file of the journal is ended and the next one begun.
     #[arg(long, value_name = "MIB", env = "BINDERY_JOURNAL_SIZE", default_value_t = 64,
           value_parser = settings::whole::<u64>(1..=65_536))]
@@ -61,11 +61,6 @@ struct Recorder {
 }
 
 impl JournalArguments {
-    /// The folder; `None` if the journal is off.
-    pub(crate) fn folder(&self) -> Option<&Path> {
-        self.journal.as_deref()
-    }
-
     /// Checks that the settings fit together, and that the key of redaction can be read.
     pub(crate) fn check(&self) -> Result<()> {
         self.redactor().map(drop)

@@ -26,7 +26,7 @@ impl Decider {
         Ok(Self {
             engine: engine.load()?,
             engine_name: engine.name(),
-            policies: policies.load(engine.cache(), Purpose::Show)?,
+            policies: policies.load(&engine.cache, Purpose::Show)?,
         })
     }
 

@@ -18,7 +18,7 @@ const NAME: &str = "bindery-playground";
 /// A kubeconfig on disk, readable by this user alone. Dropping it removes the file, unless another playground
 /// has replaced it or the user has added clusters or users.
 pub(super) struct Kubeconfig {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     server: String,
 }
 
@@ -41,11 +41,6 @@ impl Kubeconfig {
             )
         })?;
         Ok(Self { path, server })
-    }
-
-    /// Path of the file.
-    pub(super) fn path(&self) -> &Path {
-        &self.path
     }
 }
 

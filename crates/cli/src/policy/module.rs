@@ -29,7 +29,7 @@ pub(crate) struct ModuleArgument {
     #[command(flatten)]
     shipped: ShippedArgument,
     #[command(flatten)]
-    cache: CacheArgument,
+    pub(super) cache: CacheArgument,
 }
 
 /// Where the policies that ship are.
@@ -44,11 +44,6 @@ impl ModuleArgument {
     /// The component's file.
     pub(crate) fn path(&self) -> Result<PathBuf> {
         self.shipped.path(&self.module, Path::new(""))
-    }
-
-    /// The folder of compiled components.
-    pub(super) fn cache(&self) -> &CacheArgument {
-        &self.cache
     }
 
     /// Loads the policy.

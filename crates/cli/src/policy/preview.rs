@@ -91,9 +91,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
 impl Arguments {
     async fn preview(&self) -> Result<(Vec<Change>, (usize, usize))> {
         let client = self.cluster.client().await?;
-        let cache = self.engine.cache();
+        let cache = &self.engine.cache;
         let registry = RegistryModules::of_user(cache, &self.registry)?;
-        let hosts = Hosts::new(cache, self.policies.shipped(), registry)?;
+        let hosts = Hosts::new(cache, &self.policies.shipped, registry)?;
         let now = self.of_cluster(&client, &hosts).await?;
         let changed = self.with_files(&client, &hosts, now.clone()).await?;
         let mut declared = now.policies.declared();
@@ -109,7 +109,7 @@ impl Arguments {
 
     /// What the cluster has.
     async fn of_cluster(&self, client: &ApiClient, hosts: &Hosts) -> Result<Decider> {
-        let files = self.policies.load(self.engine.cache(), Purpose::Show)?;
+        let files = self.policies.load(&self.engine.cache, Purpose::Show)?;
         let loaded = object::of_cluster(client, hosts).await.map_err(explained(RIGHTS))?;
         let active = loaded.values().filter(|object| !object.is_shadow());
         let mut engines = active.filter_map(|object| match &object.effect {

@@ -110,11 +110,11 @@ fn describe(
 ) -> Result<(BTreeMap<String, String>, Vec<String>)> {
     use bindery_host::ComponentPolicy::{Matcher, Reclaimer};
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let host = module::host(argument.cache())?;
+    let host = module::host(&argument.cache)?;
     let policy = match host.load(module, Limits::policy()) {
         Ok(policy) => policy,
         Err(error) => {
-            if Host::new(&argument.cache().options())?.load(module, Limits::default()).is_err() {
+            if Host::new(&argument.cache.options())?.load(module, Limits::default()).is_err() {
                 return Err(error).with_context(|| format!("{} is no policy", path.display()));
             }
             return Ok((

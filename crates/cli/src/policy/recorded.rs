@@ -35,7 +35,7 @@ pub(super) fn run(
         let counts_alike = files.header().is_some_and(|header| header.fuel_schedule == FUEL_SCHEDULE);
         output::print(&answers.ask(number, record, counts_alike, |recorded| ask(policy, name, recorded)))?;
         answers.forget_differences();
-        check_kept(answers.kept(), format_args!("record {number}"))?;
+        check_kept(answers.kept, format_args!("record {number}"))?;
         if let Some(golden) = golden.as_mut().filter(|_| !record.redacted.policies) {
             golden.add(record, entry.at_ms, policy.metadata())?;
         }

@@ -32,9 +32,9 @@ pub(crate) struct Answers {
     /// How the loaded policies are others than the recorded ones.
     notes: BTreeSet<String>,
     differences: Vec<Answered>,
-    /// Bytes of the notes.
+    /// Bytes of the notes, which are kept even after what was printed is forgotten.
     #[serde(skip)]
-    kept: usize,
+    pub(crate) kept: usize,
 }
 
 /// A policy answers otherwise, or uses other fuel.
@@ -122,11 +122,6 @@ impl Answers {
             self.differences.push(Answered { record, object: object.to_owned(), difference });
         }
         text
-    }
-
-    /// Bytes of the journal that are kept even after what was printed is forgotten.
-    pub(crate) fn kept(&self) -> usize {
-        self.kept
     }
 
     /// Forgets what was printed: a journal may have any number of differences.

@@ -25,8 +25,8 @@ impl Deciders {
     pub(super) fn new(arguments: &Arguments) -> Result<Self> {
         let Arguments { with, modules, registry, engine, policies, .. } = arguments;
         let with = with.load(engine, registry)?;
-        let chain = policies.load(engine.cache(), Purpose::Show)?;
-        let has_places = !modules.is_empty() || engine.cache().engine_cache.is_some();
+        let chain = policies.load(&engine.cache, Purpose::Show)?;
+        let has_places = !modules.is_empty() || engine.cache.engine_cache.is_some();
         let modules = has_places.then(|| Modules::new(modules, engine, registry)).transpose()?;
         let engine = match &with {
             Some(With::Engine(engine)) => Arc::clone(engine),

@@ -40,7 +40,7 @@ impl Modules {
         arguments: &EngineArguments,
         registry: &RegistryArguments,
     ) -> Result<Self> {
-        let (engine_host, policy_host) = (arguments.host()?, module::host(arguments.cache())?);
+        let (engine_host, policy_host) = (arguments.host()?, module::host(&arguments.cache)?);
         let (mut files, mut repositories, mut folders) = (BTreeMap::new(), Vec::new(), Vec::new());
         for place in places {
             if let Some(name) = place.to_str().filter(|text| text.starts_with(REGISTRY)) {
@@ -51,7 +51,7 @@ impl Modules {
             add_files(place, &mut files).with_context(at)?;
             folders.push(place.clone());
         }
-        folders.extend(arguments.cache().engine_cache.iter().map(|cache| cache.join(FOLDER)));
+        folders.extend(arguments.cache.engine_cache.iter().map(|cache| cache.join(FOLDER)));
         for folder in folders.iter().map(|folder| folder.join(BLOBS)).filter(|folder| folder.is_dir()) {
             add_blobs(&folder, &mut files).with_context(|| format!("{} cannot be read", folder.display()))?;
         }

@@ -56,7 +56,7 @@ impl WithArguments {
     }
 
     fn of(&self, module: &[u8], engine: &EngineArguments) -> Result<With> {
-        match module::host(engine.cache())?.load(module, Limits::policy()) {
+        match module::host(&engine.cache)?.load(module, Limits::policy()) {
             Ok(policy) => {
                 let why = "it is a policy; name by --named the policy of the journal in whose place it is \
                            asked: `bindery journal show` prints them";

@@ -30,7 +30,7 @@ impl Components {
 
     fn load_blocking(arguments: &Arguments) -> Result<Self> {
         let engine = arguments.engine.load()?;
-        let policies = arguments.policies.load(arguments.engine.cache(), Purpose::Serve)?;
+        let policies = arguments.policies.load(&arguments.engine.cache, Purpose::Serve)?;
         if let (ModeArgument::Steer, [reclaimer, ..]) = (arguments.mode, policies.reclaimers()) {
             bail!(
                 "policy {:?}: upstream reclaims volumes in mode steer, so no ReclaimPolicy has an effect; \

@@ -96,13 +96,13 @@ impl ConfiguredObjects {
     ) -> Result<(Self, PolicyWatches)> {
         let (objects, watches) = PolicyObjects::new(client);
         let (loaded, written, in_effect, readiness, differs_since) = Default::default();
-        let cache = arguments.engine.cache();
+        let cache = &arguments.engine.cache;
         let policy_objects = &arguments.policy_objects;
         let pull_secrets = policy_objects.pull_secrets.of(client)?;
         let registry = RegistryModules::new(cache, &policy_objects.registry, pull_secrets)?;
         let configured = Self {
             objects,
-            hosts: Hosts::new(cache, arguments.policies.shipped(), registry)?,
+            hosts: Hosts::new(cache, &arguments.policies.shipped, registry)?,
             base,
             mode: arguments.mode,
             loaded,
@@ -200,7 +200,7 @@ impl ConfiguredObjects {
         let together_until = self.loads.together_until();
         tokio::select! {
             () = self.objects.changed() => self.refresh(false),
-            () = self.hosts.registry().fetched() => self.refresh(true),
+            () = self.hosts.registry.fetched() => self.refresh(true),
             (name, loaded) = self.loads.next() => self.finish(name, loaded),
             () = sleep_until(together_until.unwrap_or_else(Instant::now)), if together_until.is_some() => {
                 self.hold_late()
@@ -255,7 +255,7 @@ impl ConfiguredObjects {
     /// Takes over what an object has loaded. Returns what else is to be in effect.
     fn finish(&mut self, name: ObjectName, loaded: LoadedObject) -> Changed {
         // One of a ConfigMap is known by its bytes only now.
-        self.hosts.registry().want_also(loaded.wanted());
+        self.hosts.registry.want_also(loaded.wanted());
         let changed = self.replace(name, loaded);
         let config_maps = self.loaded.values().flat_map(LoadedObject::config_maps).collect();
         self.objects.follow(&config_maps);

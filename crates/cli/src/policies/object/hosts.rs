@@ -21,7 +21,8 @@ pub(crate) struct Hosts {
     pub(super) engines: Arc<Host>,
     pub(super) policies: Arc<PolicyHost>,
     pub(super) shipped: ShippedArgument,
-    pub(super) registry: RegistryModules,
+    /// The modules of registries.
+    pub(crate) registry: RegistryModules,
     /// The permit of a review: its work holds it until it ends, and fetches nothing.
     pub(super) review: Option<ReviewPermit>,
     /// Whether the object has changed: then the compiler tries at once what it has failed at.
@@ -69,11 +70,6 @@ impl Hosts {
     /// The same for an object that has changed, or has not.
     pub(super) fn for_object(&self, is_changed: bool) -> Self {
         Self { is_changed, ..self.clone() }
-    }
-
-    /// The modules of registries.
-    pub(crate) fn registry(&self) -> &RegistryModules {
-        &self.registry
     }
 
     /// Has a component compiled that the cache does not have. Without a cache it is compiled when it is

@@ -19,7 +19,7 @@ impl ConfiguredObjects {
         let mut all = self.objects.all();
         // Before loads begin, which make room for what they fetch.
         let loaded = self.loaded.values().flat_map(LoadedObject::wanted);
-        self.hosts.registry().want(wanted(&all).into_iter().chain(loaded));
+        self.hosts.registry.want(wanted(&all).into_iter().chain(loaded));
         // Those in effect get room in the cache before shadows.
         all.sort_by_key(|(object, _)| is_in_shadow(object));
         let surplus = limit::surplus(all.iter().map(|(object, _)| object));
