@@ -1,5 +1,7 @@
 //! Why objects are not ready.
 
+use bindery_core::named_cases;
+
 /// Why a generation is not ready.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
@@ -7,49 +9,33 @@ pub(crate) struct Fault {
     pub(crate) why: String,
 }
 
-/// The cause of a [`Fault`]; its name is the reason of the condition `Ready`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cause {
-    /// The module is being read or compiled.
-    Loading,
-    /// There are more objects than are loaded.
-    TooMany,
-    /// The object breaks a rule of documents.
-    Invalid,
-    /// The module could not be read.
-    ModuleUnavailable,
-    /// The trusted keys have not signed the module.
-    SignatureInvalid,
-    /// The compiler failed, or the module could not be loaded or tried, and not because of what the module
-    /// is. It is tried again.
-    CompilerFailed,
-    /// The module is not a component of this kind, or it failed.
-    ModuleInvalid,
-    /// The module does not accept the settings.
-    SettingsInvalid,
-    /// The module failed at objects that are made up.
-    TrialFailed,
-    /// The first calls of the module failed.
-    RolledBack,
-    /// The first calls of the module failed, and it stays, because the generation before cannot be loaded.
-    ProbationFailed,
-}
-
-impl Cause {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Loading => "Loading",
-            Self::TooMany => "TooMany",
-            Self::Invalid => "Invalid",
-            Self::ModuleUnavailable => "ModuleUnavailable",
-            Self::SignatureInvalid => "SignatureInvalid",
-            Self::CompilerFailed => "CompilerFailed",
-            Self::ModuleInvalid => "ModuleInvalid",
-            Self::SettingsInvalid => "SettingsInvalid",
-            Self::TrialFailed => "TrialFailed",
-            Self::RolledBack => "RolledBack",
-            Self::ProbationFailed => "ProbationFailed",
-        }
+named_cases! {
+    /// The cause of a [`Fault`]; its name is the reason of the condition `Ready`.
+    Cause {
+        /// The module is being read or compiled.
+        Loading = "Loading";
+        /// There are more objects than are loaded.
+        TooMany = "TooMany";
+        /// The object breaks a rule of documents.
+        Invalid = "Invalid";
+        /// The module could not be read.
+        ModuleUnavailable = "ModuleUnavailable";
+        /// The trusted keys have not signed the module.
+        SignatureInvalid = "SignatureInvalid";
+        /// The compiler failed, or the module could not be loaded or tried, and not because of what the
+        /// module is. It is tried again.
+        CompilerFailed = "CompilerFailed";
+        /// The module is not a component of this kind, or it failed.
+        ModuleInvalid = "ModuleInvalid";
+        /// The module does not accept the settings.
+        SettingsInvalid = "SettingsInvalid";
+        /// The module failed at objects that are made up.
+        TrialFailed = "TrialFailed";
+        /// The first calls of the module failed.
+        RolledBack = "RolledBack";
+        /// The first calls of the module failed, and it stays, because the generation before cannot be
+        /// loaded.
+        ProbationFailed = "ProbationFailed";
     }
 }
 
@@ -68,16 +54,9 @@ impl Fault {
     pub(crate) fn field(&self) -> &'static str {
         match self.cause {
             Cause::SettingsInvalid => "spec.settings",
-            Cause::ModuleInvalid
-            | Cause::ModuleUnavailable
-            | Cause::CompilerFailed
-            | Cause::SignatureInvalid
-            | Cause::TrialFailed
-            | Cause::RolledBack
-            | Cause::ProbationFailed
-            | Cause::Loading => "spec.module",
             Cause::TooMany => "spec.mode",
             Cause::Invalid => "spec",
+            _ => "spec.module",
         }
     }
 }
