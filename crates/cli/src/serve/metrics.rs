@@ -203,7 +203,7 @@ impl Collector for Webhook {
         ];
         counters(&mut encoder, counts)?;
         gauge(&mut encoder, "webhook_connections", "Open connections to the webhook", traffic.connections())?;
-        // Without a certificate these two have no sample.
+        // None without a certificate.
         let optional = [
             (
                 "certificate_expiry_timestamp_seconds",
@@ -217,10 +217,7 @@ impl Collector for Webhook {
             ),
         ];
         for (name, help, value) in optional {
-            let descriptor = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            if let Some(value) = value {
-                ConstGauge::new(value).encode(descriptor)?;
-            }
+            gauge_if(&mut encoder, name, help, value)?;
         }
         Ok(())
     }
@@ -325,6 +322,18 @@ fn counters(
         counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
     }
     Ok(())
+}
+
+/// A gauge that has no sample without a value.
+fn gauge_if(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    value: Option<impl TryInto<i64>>,
+) -> Result<(), Error> {
+    let descriptor = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    let gauge = value.map(|value| ConstGauge::new(value.try_into().unwrap_or(i64::MAX)));
+    gauge.map_or(Ok(()), |gauge| gauge.encode(descriptor))
 }
 
 fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: usize) -> Result<(), Error> {

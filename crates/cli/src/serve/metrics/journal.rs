@@ -5,11 +5,9 @@ use std::fmt::Error;
 use bindery_journal::Counts;
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::encoding::DescriptorEncoder;
 
-use super::{counters, gauge};
+use super::{counters, gauge, gauge_if};
 use crate::serve::journal::JournalCounts;
 
 /// Metrics of the journal; zeros if it is off.
@@ -32,10 +30,7 @@ impl Collector for Journal {
         gauge(&mut encoder, "journal_failing", "Whether the last write failed", usize::from(failing))?;
         // Without a journal it has no sample.
         let help = "Bytes that are free where the journal is";
-        let descriptor = encoder.encode_descriptor("journal_free_bytes", help, None, MetricType::Gauge)?;
-        if let Some(free) = free {
-            ConstGauge::new(i64::try_from(free).unwrap_or(i64::MAX)).encode(descriptor)?;
-        }
+        gauge_if(&mut encoder, "journal_free_bytes", help, free)?;
         self.encode_sending(&mut encoder)
     }
 }
