@@ -10,7 +10,6 @@ mod tests;
 mod with;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -201,8 +200,7 @@ impl Report {
             }
         }
         for note in deciders.modules.iter_mut().flat_map(Modules::take_notes) {
-            // Writing to a string cannot fail.
-            _ = writeln!(text, "{note}");
+            text += &format!("{note}\n");
             self.kept += note.len();
             self.missing_modules.push(note);
         }
@@ -237,21 +235,20 @@ impl Report {
 
     fn summary(&self) -> String {
         let mut text = String::new();
-        // Writing to a string cannot fail.
         for (digest, records) in &self.policies {
             let rest = counted(*records, "record rests", "records rest");
-            _ = writeln!(text, "{rest} on the policies {digest}");
+            text += &format!("{rest} on the policies {digest}\n");
         }
         if let Some(answers) = &self.asked_again {
             text += &answers.summary();
         }
         let Self { records, same, different, not_replayable, not_decided, digest, .. } = self;
         for (change, records) in &self.changes {
-            _ = writeln!(text, "{}: the engine {change}", in_words(*records));
+            text += &format!("{}: the engine {change}\n", in_words(*records));
         }
         if self.redacted > 0 {
             let redacted = in_words(self.redacted);
-            _ = writeln!(text, "{redacted}: the engine was shown digests in place of what is redacted");
+            text += &format!("{redacted}: the engine was shown digests in place of what is redacted\n");
         }
         if self.missing > 0 {
             let lost = counted(
@@ -259,20 +256,19 @@ impl Report {
                 "record was lost before it could be written",
                 "records were lost before they could be written",
             );
-            _ = writeln!(text, "{lost}");
+            text += &format!("{lost}\n");
         }
         text += &self.unknown.lines("replay");
         if self.torn {
             text += "the journal ends inside a block: it is being written, or its writer was killed there\n";
         }
         if self.fuel_compared > 0 {
-            _ = writeln!(text, "the fuel of {} was compared", in_words(self.fuel_compared));
+            text += &format!("the fuel of {} was compared\n", in_words(self.fuel_compared));
         }
-        _ = writeln!(
-            text,
+        text += &format!(
             "{}: {same} the same, {different} different, {not_replayable} not replayable, {not_decided} not \
              decided\n\
-             digest of the last: {digest}",
+             digest of the last: {digest}\n",
             in_words(*records)
         );
         text

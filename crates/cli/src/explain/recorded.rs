@@ -1,7 +1,6 @@
 //! `bindery explain --at`: what was decided of an object, from a journal.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -129,9 +128,8 @@ impl Recorded {
             text += &decided.text();
         }
         if self.missing > 0 {
-            // Writing to a string cannot fail.
             let missing = counted(self.missing, "record up to then is", "records up to then are");
-            _ = writeln!(text, "{missing} missing in the journal");
+            text += &format!("{missing} missing in the journal\n");
         }
         text + &self.unknown.lines("explain it")
     }

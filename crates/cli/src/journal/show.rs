@@ -1,6 +1,5 @@
 //! `bindery journal show`: what was decided, for people.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -93,24 +92,23 @@ fn decision(Record { evidence, guard, policies, fuel, reads, .. }: &Record) -> S
     let steps: Vec<String> = evidence.decision.actions().map(step).collect();
     let steps = if steps.is_empty() { "nothing to do".to_owned() } else { steps.join(", ") };
     let mut text = format!("{}: {steps}{}", evidence.request.subject.key(), outcome(&evidence.decision));
-    // Writing to a string cannot fail.
-    _ = match guard {
-        GuardVerdict::Passed => writeln!(text),
-        GuardVerdict::Refused(why) => writeln!(text, "\n    refused: {why}"),
-        GuardVerdict::Unproven(why) => writeln!(text, "\n    not carried out, a live read failed: {why}"),
-        GuardVerdict::Stale(why) => writeln!(text, "\n    not carried out, decided again: {why}"),
+    text += &match guard {
+        GuardVerdict::Passed => "\n".to_owned(),
+        GuardVerdict::Refused(why) => format!("\n    refused: {why}\n"),
+        GuardVerdict::Unproven(why) => format!("\n    not carried out, a live read failed: {why}\n"),
+        GuardVerdict::Stale(why) => format!("\n    not carried out, decided again: {why}\n"),
     };
     for Tally { reason, count, nearest } in &evidence.decision.tallies {
-        _ = writeln!(text, "    not chosen, {}: {count} ({})", reason.name(), nearest.join(", "));
+        text += &format!("    not chosen, {}: {count} ({})\n", reason.name(), nearest.join(", "));
     }
     if let Some(policies) = policies {
         text += &said(policies);
     }
     for read in reads {
-        _ = writeln!(text, "    {}", guard_read(read));
+        text += &format!("    {}\n", guard_read(read));
     }
     if let Some(fuel) = fuel {
-        _ = writeln!(text, "    engine: {fuel} units of fuel");
+        text += &format!("    engine: {fuel} units of fuel\n");
     }
     text
 }
@@ -155,26 +153,25 @@ fn outcome(decision: &Decision) -> String {
 /// What policies have said, volume by volume.
 fn said(policies: &PolicyEvidence) -> String {
     let mut text = String::new();
-    // Writing to a string cannot fail.
     for matcher in &policies.matchers {
-        _ = writeln!(text, "    policy {}: {}", matcher.policy.name, matcher.narrowing_in_words());
+        text += &format!("    policy {}: {}\n", matcher.policy.name, matcher.narrowing_in_words());
         for (volume, verdict) in matcher.verdicts_in_words() {
-            _ = writeln!(text, "      volume {volume}: {verdict}");
+            text += &format!("      volume {volume}: {verdict}\n");
         }
     }
     for reclaimer in &policies.reclaimers {
         let (name, answer) = (&reclaimer.policy.name, reclaimer.answer_in_words());
-        _ = writeln!(text, "    policy {name}: volume {}: {answer}", reclaimer.volume);
+        text += &format!("    policy {name}: volume {}: {answer}\n", reclaimer.volume);
     }
     for skipped in &policies.skipped {
-        _ = writeln!(text, "    policy {} was left out: {}", skipped.policy, skipped.why);
+        text += &format!("    policy {} was left out: {}\n", skipped.policy, skipped.why);
     }
     if policies.volumes_left_out > 0 {
         let more = output::counted(policies.volumes_left_out, "more volume was", "more volumes were");
-        _ = writeln!(text, "    {more} judged");
+        text += &format!("    {more} judged\n");
     }
     for call in &policies.calls {
-        _ = writeln!(text, "    policy {}: {}", call.policy, call.fuel_in_words());
+        text += &format!("    policy {}: {}\n", call.policy, call.fuel_in_words());
     }
     text
 }

@@ -1,6 +1,5 @@
 //! `bindery policy inspect`.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::process::ExitCode;
 
@@ -24,16 +23,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let path = arguments.module.path()?;
     let size = fs::metadata(&path).with_context(|| format!("{} cannot be read", path.display()))?.len();
     let policy = arguments.module.load()?;
-    output::print(&text(&policy, &format!("{}, {size} bytes", path.display()))?)?;
+    output::print(&text(&policy, &format!("{}, {size} bytes", path.display())))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Everything about a policy, for people.
-fn text(policy: &ComponentPolicy, module: &str) -> Result<String> {
+fn text(policy: &ComponentPolicy, module: &str) -> String {
     let metadata = policy.metadata();
     let mut text = format!("{} {}: {}\n", metadata.name, metadata.version, metadata.description);
-    writeln!(text, "module:  {module}")?;
-    writeln!(text, "digest:  {}", policy.digest())?;
+    text += &format!("module:  {module}\n");
+    text += &format!("digest:  {}\n", policy.digest());
     let scores = if metadata.scores { ", and scores them" } else { "" };
     let (world, claim, request, reasons) = match policy {
         ComponentPolicy::Matcher(_) => (
@@ -49,7 +48,7 @@ fn text(policy: &ComponentPolicy, module: &str) -> Result<String> {
             "gives these reasons",
         ),
     };
-    writeln!(text, "world:   {world}")?;
+    text += &format!("world:   {world}\n");
     text += &list(claim, request.into_iter().chain(metadata.claim_facts.iter().map(claim_fact)));
     let columns = metadata.columns.iter().map(VolumeFact::to_string);
     text += &list("reads of each volume", ["the capacity".to_owned()].into_iter().chain(columns));
@@ -61,8 +60,7 @@ fn text(policy: &ComponentPolicy, module: &str) -> Result<String> {
     let sentences = metadata.reasons.iter().map(|reason| format!("{}: {}", reason.name, reason.text));
     text += &list(reasons, sentences);
     text += &list("never sees", unseen(metadata).into_iter());
-    writeln!(text, "\nschema of the settings:\n{}", metadata.settings_schema.trim_end())?;
-    Ok(text)
+    text + &format!("\nschema of the settings:\n{}\n", metadata.settings_schema.trim_end())
 }
 
 fn list(title: &str, items: impl Iterator<Item = String>) -> String {

@@ -1,7 +1,6 @@
 //! What policies answer when they are asked again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Result, bail};
@@ -87,8 +86,7 @@ impl Answers {
         let mut text = self.add(number, &object, asked, counts_alike);
         if let Some(effect) = effect {
             *self.effects.entry(effect).or_default() += 1;
-            // Writing to a string cannot fail.
-            _ = writeln!(text, "record {number}, {object}: {}", in_words(effect));
+            text += &format!("record {number}, {object}: {}\n", in_words(effect));
         }
         text
     }
@@ -98,8 +96,7 @@ impl Answers {
         let mut text = String::new();
         for note in asked.notes {
             if !self.notes.contains(&note) {
-                // Writing to a string cannot fail.
-                _ = writeln!(text, "{note}");
+                text += &format!("{note}\n");
                 self.kept += note.len();
                 self.notes.insert(note);
             }
@@ -115,10 +112,8 @@ impl Answers {
         for difference in differences {
             let PolicyDifference { policy, volume, then, now } = &difference;
             let about = volume.as_ref().map_or_else(String::new, |volume| format!(", volume {volume}"));
-            _ = writeln!(
-                text,
-                "record {record}, {object}: policy {policy}{about}\n  then {then}\n  now  {now}"
-            );
+            text +=
+                &format!("record {record}, {object}: policy {policy}{about}\n  then {then}\n  now  {now}\n");
             self.differences.push(Answered { record, object: object.to_owned(), difference });
         }
         text
@@ -146,17 +141,16 @@ impl Answers {
             "answers of policies: {same} the same, {different} different, {not_asked} not asked for again, \
              {not_recorded} not recorded\n"
         );
-        // Writing to a string cannot fail.
         if *fuel_compared > 0 {
             let calls = counted(*fuel_compared, "call", "calls");
-            _ = writeln!(text, "the fuel of {calls} of policies was compared");
+            text += &format!("the fuel of {calls} of policies was compared\n");
         }
         if *redacted > 0 {
             let records = counted(*redacted, "record", "records");
-            _ = writeln!(text, "{records}: policies are not asked again, they saw what is redacted");
+            text += &format!("{records}: policies are not asked again, they saw what is redacted\n");
         }
         for (effect, records) in &self.effects {
-            _ = writeln!(text, "{}: {}", counted(*records, "record", "records"), in_words(*effect));
+            text += &format!("{}: {}\n", counted(*records, "record", "records"), in_words(*effect));
         }
         text
     }
