@@ -147,6 +147,12 @@ mod tests {
 
     use super::*;
 
+    /// The arguments that a command line has, without the name of the program.
+    pub(crate) fn arguments_of<T: clap::Args>(line: &[&str]) -> T {
+        let command = T::augment_args(clap::Command::new("bindery").no_binary_name(true));
+        T::from_arg_matches(&command.get_matches_from(line)).unwrap()
+    }
+
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();

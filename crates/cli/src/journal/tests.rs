@@ -10,17 +10,11 @@ use bindery_journal::{Entry, Files, Redacted, Replayed, What, replay};
 use bindery_kit::{Burning, InMemoryApi, Larger, gib, policy};
 use bindery_policy::{Chain, Difference, DifferenceKind, PolicyEvidence, ShadowAnswer, ShadowMetrics};
 use bindery_store::{Delivery, Kind, Store};
-use clap::Parser;
 use tempfile::TempDir;
 
 use super::recording::JournalArguments;
 use super::show::shown;
-
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    journal: JournalArguments,
-}
+use crate::tests::arguments_of;
 
 /// A number that looks random, as UIDs do, and is the same in each run.
 fn scattered(seed: u64) -> u64 {
@@ -87,8 +81,8 @@ struct Taken {
 async fn folder_of(claims: u64, free: u64, chain: Chain, arguments: &[&str]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
-    let line = Line::parse_from([&["bindery", "--journal", path], arguments].concat());
-    let recording = line.journal.start("bindery-5d8f9c7b6-x2x4z", "own").unwrap().unwrap();
+    let journal: JournalArguments = arguments_of(&[&["--journal", path], arguments].concat());
+    let recording = journal.start("bindery-5d8f9c7b6-x2x4z", "own").unwrap().unwrap();
     let api = InMemoryApi::new();
     (0..claims + free).for_each(|number| api.add_volume(&volume(number)));
     let binder = Binder::new(Parts {
@@ -156,8 +150,8 @@ async fn a_decision_takes_at_most_1_kib_with_a_matcher_of_100_candidates() {
 #[test]
 fn a_difference_of_a_shadow_is_recorded_and_shown() {
     let folder = tempfile::tempdir().unwrap();
-    let line = Line::parse_from(["bindery", "--journal", folder.path().to_str().unwrap()]);
-    let recording = line.journal.start("a", "own").unwrap().unwrap();
+    let journal: JournalArguments = arguments_of(&["--journal", folder.path().to_str().unwrap()]);
+    let recording = journal.start("a", "own").unwrap().unwrap();
     let part = ShadowPart::Match(policy("larger", Larger { zone: None }));
     let (name, replaces) = ("larger".into(), "larger".into());
     let shadow = Shadow { name, replaces, part, metrics: ShadowMetrics::default() };

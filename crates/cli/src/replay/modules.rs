@@ -184,15 +184,9 @@ mod tests {
     use std::fs;
 
     use bindery_kit::module::Module;
-    use clap::Parser;
 
     use super::*;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        engine: EngineArguments,
-    }
+    use crate::tests::arguments_of;
 
     #[test]
     fn a_flipped_byte_of_a_module_is_found() {
@@ -202,9 +196,8 @@ mod tests {
         let blob = folder.path().join(BLOBS).join(digest.hex());
         fs::create_dir_all(folder.path().join(BLOBS)).unwrap();
         fs::write(&blob, &bytes).unwrap();
-        let line = Line::parse_from(["bindery"]);
-        let mut modules =
-            Modules::new(&[folder.path().to_owned()], &line.engine, &RegistryArguments::default()).unwrap();
+        let registry = RegistryArguments::default();
+        let mut modules = Modules::new(&[folder.path().to_owned()], &arguments_of(&[]), &registry).unwrap();
         let asked = AskedPolicy {
             name: "p".into(),
             module: digest.to_string(),

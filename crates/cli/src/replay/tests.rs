@@ -4,16 +4,10 @@ use std::sync::Arc;
 
 use bindery_core::{Decision, Evidence, GuardVerdict, Request, Subject};
 use bindery_policy::{AskedAgain, PolicyEvidence};
-use clap::Parser;
 
 use super::*;
 use crate::journal::kept::KEPT_MAX;
-
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    replay: Arguments,
-}
+use crate::tests::arguments_of;
 
 fn record() -> Record {
     let request = Request { now: 0, subject: Subject::SyncVolume(Arc::new(bindery_kit::volume("v"))) };
@@ -30,8 +24,7 @@ fn record() -> Record {
 
 #[test]
 fn given_a_full_report_a_record_of_another_engine_is_an_error() {
-    let line = Line::parse_from(["bindery", "journal", "--engine", "native"]);
-    let mut deciders = Deciders::new(&line.replay).unwrap();
+    let mut deciders = Deciders::new(&arguments_of(&["journal", "--engine", "native"])).unwrap();
     let mut report = Report { kept: KEPT_MAX, ..Report::default() };
     assert!(report.check_kept().is_ok());
     report.add(&record(), &mut deciders, false);

@@ -109,29 +109,21 @@ mod tests {
     use bindery_kube::{ApiClient, PolicyObjects};
     use bindery_policy::ObjectStatus;
     use bindery_sim::{Sim, SimOptions};
-    use clap::Parser;
     use serde_json::json;
 
     use super::super::LoadedObject;
     use super::*;
+    use crate::tests::arguments_of;
 
     /// The smallest component.
     const EMPTY: &[u8] = b"\0asm\x0d\0\x01\0";
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        cache: CacheArgument,
-        #[command(flatten)]
-        shipped: ShippedArgument,
-    }
 
     /// What is tried here fails by another sentence: this program does not compile.
     #[tokio::test(start_paused = true)]
     async fn what_the_compiler_failed_at_is_tried_at_once_for_a_changed_object() {
         let folder = tempfile::tempdir().unwrap();
-        let line = Line::parse_from(["bindery", "--engine-cache", folder.path().to_str().unwrap()]);
-        let hosts = Hosts::new(&line.cache, &line.shipped, RegistryModules::offline(&line.cache)).unwrap();
+        let cache: CacheArgument = arguments_of(&["--engine-cache", folder.path().to_str().unwrap()]);
+        let hosts = Hosts::new(&cache, &arguments_of(&[]), RegistryModules::offline(&cache)).unwrap();
         let failed = || ready(Err(anyhow!("no memory")));
         hosts.compilations.run(true, Digest::of(EMPTY), failed).await.unwrap_err();
 

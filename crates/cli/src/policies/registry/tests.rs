@@ -2,15 +2,9 @@
 
 use bindery_kit::{OciRegistry, RegistrySettings};
 use bindery_registry::{Artifact, push};
-use clap::Parser;
 
 use super::*;
-
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    cache: CacheArgument,
-}
+use crate::tests::arguments_of;
 
 #[tokio::test]
 async fn a_fetch_keeps_its_blobs_while_another_makes_room() {
@@ -22,8 +16,8 @@ async fn a_fetch_keeps_its_blobs_while_another_makes_room() {
     let digest = push(&remote, &artifact, None).await.unwrap();
 
     let folder = tempfile::tempdir().unwrap();
-    let line = Line::parse_from(["bindery", "--engine-cache", folder.path().to_str().unwrap()]);
-    let modules = RegistryModules::with(&line.cache, Some(client), None, None);
+    let cache = arguments_of(&["--engine-cache", folder.path().to_str().unwrap()]);
+    let modules = RegistryModules::with(&cache, Some(client), None, None);
     let another = Arc::clone(&modules.0);
     // Before each answer of the registry.
     registry.intercept(move |_, _, _| {
