@@ -17,6 +17,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use bindery_registry::{Endpoint, Timeouts};
 use http::Uri;
+use prometheus_client::metrics::counter::Counter;
 use rustix::process::nice;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -60,9 +61,9 @@ pub(crate) struct Sending {
 #[derive(Debug, Default)]
 pub(crate) struct SendingCounts {
     /// Records that the endpoint has accepted.
-    records: AtomicU64,
+    pub(crate) records: Counter,
     /// Requests that it has not accepted.
-    failures: AtomicU64,
+    pub(crate) failures: Counter,
     /// Files that were removed or damaged before all of their records were sent.
     lost_files: AtomicU64,
     /// When the oldest record that waits was made, in milliseconds since the Unix epoch; 0 if none waits.
@@ -144,16 +145,6 @@ impl Sending {
 }
 
 impl SendingCounts {
-    /// Records that the endpoint has accepted.
-    pub(crate) fn records(&self) -> u64 {
-        self.records.load(Ordering::Relaxed)
-    }
-
-    /// Requests that it has not accepted.
-    pub(crate) fn failures(&self) -> u64 {
-        self.failures.load(Ordering::Relaxed)
-    }
-
     /// Files that were removed or damaged before all of their records were sent.
     pub(crate) fn lost_files(&self) -> u64 {
         self.lost_files.load(Ordering::Relaxed)

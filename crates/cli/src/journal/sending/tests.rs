@@ -168,13 +168,13 @@ async fn records_come_once_by_tls_with_a_token_and_go_on_after_a_restart() {
         write(&mut writer, sent..sent + 1_500);
         let sending = receiver.sending_with(folder.path(), "https", Some(&pem), Some(&token));
         let counts = sending.counts();
-        until(&counts, |counts| counts.records() == 1_500).await;
+        until(&counts, |counts| counts.records.get() == 1_500).await;
         write(&mut writer, sent + 1_500..sent + 1_503);
         // The last is found at the end.
         end(sending).await;
         sent += 1_503;
         assert_eq!(receiver.numbers(), (0..sent).collect::<Vec<u64>>(), "run {run}");
-        assert_eq!((counts.failures(), counts.lost_files(), counts.lag_seconds(99_000)), (0, 0, 0));
+        assert_eq!((counts.failures.get(), counts.lost_files(), counts.lag_seconds(99_000)), (0, 0, 0));
     }
     for (_, _, authorization) in receiver.server.requests() {
         assert_eq!(authorization.as_deref(), Some("Bearer secret"));
@@ -209,8 +209,8 @@ async fn a_batch_is_repeated_until_it_is_accepted_whatever_the_answers() {
     write(&mut writer(folder.path(), LARGE, 4 * LARGE), 0..10);
     let sending = receiver.sending(folder.path());
     let counts = sending.counts();
-    until(&counts, |counts| counts.records() == 10).await;
-    assert_eq!((counts.failures(), counts.lost_files()), (10, 0));
+    until(&counts, |counts| counts.records.get() == 10).await;
+    assert_eq!((counts.failures.get(), counts.lost_files()), (10, 0));
     assert_eq!(receiver.numbers(), (0..10).collect::<Vec<u64>>());
     // The bytes are the same each time.
     let bodies: BTreeSet<Bytes> = receiver.server.bodies().into_iter().collect();
@@ -227,14 +227,14 @@ async fn an_endpoint_that_hangs_holds_one_batch_and_the_rest_stays_on_disk() {
     write(&mut writer, 0..5_000);
     let sending = receiver.sending(folder.path());
     let counts = sending.counts();
-    until(&counts, |counts| counts.failures() >= 1).await;
+    until(&counts, |counts| counts.failures.get() >= 1).await;
     assert_eq!(counts.lag_seconds(7_009), 7);
     // The writer goes on, and nothing more is read.
     (1..10).for_each(|block| write(&mut writer, block * 5_000..(block + 1) * 5_000));
     let bodies: BTreeSet<Bytes> = receiver.server.bodies().into_iter().collect();
-    assert_eq!((bodies.len(), counts.records()), (1, 0));
+    assert_eq!((bodies.len(), counts.records.get()), (1, 0));
     receiver.state().always = None;
-    until(&counts, |counts| counts.records() == 50_000).await;
+    until(&counts, |counts| counts.records.get() == 50_000).await;
     assert_eq!(receiver.numbers(), (0..50_000).collect::<Vec<u64>>());
     end(sending).await;
     // What was sent is not sent again.
@@ -251,10 +251,10 @@ async fn a_process_that_ends_before_a_batch_is_accepted_sends_it_again() {
     for failed in 1..=3 {
         let sending = receiver.sending(folder.path());
         let counts = sending.counts();
-        until(&counts, |counts| counts.records() > 0).await;
+        until(&counts, |counts| counts.records.get() > 0).await;
         receiver.state().always = Some(Act::Status(503));
         write(&mut writer, failed * 2_500..(failed + 1) * 2_500);
-        until(&counts, |counts| counts.failures() > 0).await;
+        until(&counts, |counts| counts.failures.get() > 0).await;
         end(sending).await;
         receiver.state().always = None;
     }
@@ -278,17 +278,17 @@ async fn files_that_are_removed_unsent_are_counted_while_the_endpoint_is_down() 
     write(&mut writer, 0..1);
     let sending = receiver.sending(folder.path());
     let counts = sending.counts();
-    until(&counts, |counts| counts.failures() > 0).await;
+    until(&counts, |counts| counts.failures.get() > 0).await;
     (1..100).for_each(|number| write(&mut writer, number..number + 1));
     until(&counts, |counts| counts.lost_files() > 0).await;
-    let failures = counts.failures();
+    let failures = counts.failures.get();
     // It has looked again since the last file was removed.
-    until(&counts, |counts| counts.failures() > failures + 1).await;
+    until(&counts, |counts| counts.failures.get() > failures + 1).await;
     let lost = counts.lost_files();
     receiver.state().always = None;
-    until(&counts, |counts| counts.records() == 100 - lost).await;
+    until(&counts, |counts| counts.records.get() == 100 - lost).await;
     end(sending).await;
-    assert_eq!((counts.records(), counts.lost_files()), (100 - lost, lost));
+    assert_eq!((counts.records.get(), counts.lost_files()), (100 - lost, lost));
     // The receiver sees the hole by the numbers of the files.
     let files: Vec<u64> = receiver.lines(true).iter().map(|line| line["file"].as_u64().unwrap()).collect();
     let expected: Vec<u64> = std::iter::once(1).chain(lost + 2..=100).collect();
@@ -307,7 +307,7 @@ async fn one_process_sends_the_journals_of_a_folder_and_another_takes_over() {
             write(writer, number..number + 1);
         }
         // One process has counted its two records, so the endpoint has accepted them.
-        let one = async || sendings.iter().position(|sending| sending.counts().records() == 2);
+        let one = async || sendings.iter().position(|sending| sending.counts().records.get() == 2);
         let sender = poll(Duration::from_millis(1), PATIENCE, one).await.unwrap();
         end(sendings.remove(sender)).await;
     }

@@ -165,7 +165,7 @@ impl Worker {
         loop {
             let is_last = self.ending.is_cancelled();
             let Err(failure) = self.send(batch).await else { break };
-            self.counts.failures.fetch_add(1, Ordering::Relaxed);
+            self.counts.failures.inc();
             if may_log(&mut logged) {
                 failure.tell();
             }
@@ -177,7 +177,7 @@ impl Worker {
             self.pause(failure.pause(pause, self.pauses.longest)).await;
             pause = (pause * 2).min(self.pauses.longest);
         }
-        self.counts.records.fetch_add(batch.records, Ordering::Relaxed);
+        self.counts.records.inc_by(batch.records);
         if logged.is_some() {
             tracing::warn!("the journal is sent again");
         }
@@ -200,15 +200,13 @@ impl Worker {
             Err(error) => return Err(Failure::Refused(error.to_string())),
         };
         let why = || format!("the endpoint answered with status {}: {message:?}", status.as_u16());
-        match status {
-            _ if status.is_success() => Ok(()),
-            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => {
-                Err(Failure::Passing { why: why(), retry_after: retry_after(&headers) })
-            }
-            _ if status.is_server_error() => {
-                Err(Failure::Passing { why: why(), retry_after: retry_after(&headers) })
-            }
-            _ => Err(Failure::Refused(why())),
+        let is_busy = matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS);
+        if status.is_success() {
+            Ok(())
+        } else if is_busy || status.is_server_error() {
+            Err(Failure::Passing { why: why(), retry_after: retry_after(&headers) })
+        } else {
+            Err(Failure::Refused(why()))
         }
     }
 

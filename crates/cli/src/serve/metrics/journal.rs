@@ -41,8 +41,12 @@ impl Journal {
         counters(
             encoder,
             [
-                ("journal_records_sent", "Records that the endpoint of the journal accepted", sent.records()),
-                ("journal_send_failures", "Requests that it did not accept", sent.failures()),
+                (
+                    "journal_records_sent",
+                    "Records that the endpoint of the journal accepted",
+                    sent.records.get(),
+                ),
+                ("journal_send_failures", "Requests that it did not accept", sent.failures.get()),
                 (
                     "journal_files_unsent",
                     "Files that were removed or damaged before all of their records were sent",
