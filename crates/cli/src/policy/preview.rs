@@ -189,21 +189,16 @@ async fn all(client: &ApiClient, declared: &Declared) -> Result<Vec<Manifest>> {
 /// The claims that fare otherwise.
 fn claims(now: &Planner, changed: &Planner) -> Vec<Change> {
     let [gets, would_get] = [now, changed].map(outcome::gets);
-    let differ = |key: &ClaimKey| Some((gets.get(key)?, would_get.get(key)?)).filter(|(a, b)| a != b);
     let fares = |planner: &Planner, key: &ClaimKey, own: &Gets, other: &Gets| Fares {
         what: own.sentence(),
         why: why(planner, key, own, other),
     };
-    gets.keys()
-        .filter_map(|key| {
-            let (own, other) = differ(key)?;
-            Some(Change {
-                object: format!("pvc {key}"),
-                now: fares(now, key, own, other),
-                changed: fares(changed, key, other, own),
-            })
-        })
-        .collect()
+    let change = |(key, own): (&ClaimKey, &Gets)| {
+        let other = would_get.get(key).filter(|other| *other != own)?;
+        let (now, changed) = (fares(now, key, own, other), fares(changed, key, other, own));
+        Some(Change { object: format!("pvc {key}"), now, changed })
+    };
+    gets.iter().filter_map(change).collect()
 }
 
 /// Why a claim does not get what it gets from the other planner.

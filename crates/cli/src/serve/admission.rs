@@ -46,17 +46,15 @@ impl AdmissionArguments {
         metrics: &AdmissionMetrics,
         policies: Option<Arc<dyn PolicyReviewer>>,
     ) -> Router {
-        let levels = Levels::new(self.admission_rule.iter().copied());
+        let mut levels = Levels::new(self.admission_rule.iter().copied());
+        let mut steered = self.steer_class.clone();
+        if mode == ModeArgument::Observe {
+            // No binder of Bindery's would bind steered claims.
+            (levels, steered) = (levels.only_warning(), Vec::new());
+        }
         let settings = AdmissionSettings {
-            levels: match mode {
-                ModeArgument::Own | ModeArgument::Steer => levels,
-                ModeArgument::Observe => levels.only_warning(),
-            },
-            // No binder of Bindery's would bind them.
-            steered: match mode {
-                ModeArgument::Own | ModeArgument::Steer => self.steer_class.clone(),
-                ModeArgument::Observe => Vec::new(),
-            },
+            levels,
+            steered,
             in_flight_max: self.admission_in_flight,
             precious: self.admission_precious_label.clone(),
             ..AdmissionSettings::default()
