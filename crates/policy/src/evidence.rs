@@ -33,7 +33,7 @@ const NAME_BYTES_MAX: usize = 253;
 const COLUMN_BYTES_MAX: usize = 1 << 10;
 
 /// What policies have said, as far as a decision rests on it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyEvidence {
     /// [`Chain::digest`].
     pub chain: String,

@@ -44,15 +44,7 @@ fn judged(narrowing: Narrowing, verdicts: &[(u64, Verdict)]) -> PolicyEvidence {
         rows,
         verdicts: verdicts.iter().map(|(_, verdict)| *verdict).collect(),
     };
-    PolicyEvidence {
-        chain: String::new(),
-        matchers: vec![said],
-        volumes_left_out: 0,
-        unscored: None,
-        reclaimers: Vec::new(),
-        skipped: Vec::new(),
-        calls: Vec::new(),
-    }
+    PolicyEvidence { matchers: vec![said], ..PolicyEvidence::default() }
 }
 
 fn judges() -> Narrowing {

@@ -13,12 +13,8 @@ fn record() -> Record {
     let request = Request { now: 0, subject: Subject::SyncVolume(Arc::new(bindery_kit::volume("v"))) };
     let engine = "another".to_owned();
     let evidence = Evidence { engine, request, exchanges: Vec::new(), decision: Decision::done() };
-    let (chain, matchers, reclaimers) = Default::default();
-    let (unscored, skipped, calls) = Default::default();
-    let policies =
-        PolicyEvidence { chain, matchers, volumes_left_out: 0, unscored, reclaimers, skipped, calls };
     let (reads, redacted) = Default::default();
-    let (guard, policies) = (GuardVerdict::Passed, Some(policies));
+    let (guard, policies) = (GuardVerdict::Passed, Some(PolicyEvidence::default()));
     Record { evidence, guard, chain: None, policies, fuel: None, reads, redacted }
 }
 

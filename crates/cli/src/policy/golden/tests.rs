@@ -88,12 +88,6 @@ fn written(records: &[Record]) -> (Vec<cases::File>, String) {
     (cases::read(&[folder.path().to_owned()]).unwrap_or_default(), told)
 }
 
-fn said() -> PolicyEvidence {
-    let (chain, matchers, reclaimers) = Default::default();
-    let (unscored, skipped, calls) = Default::default();
-    PolicyEvidence { chain, matchers, volumes_left_out: 0, unscored, reclaimers, skipped, calls }
-}
-
 #[test]
 fn every_fact_of_a_matcher_is_read_from_the_manifests_of_its_case() {
     let metadata = metadata();
@@ -115,7 +109,10 @@ fn every_fact_of_a_matcher_is_read_from_the_manifests_of_its_case() {
     let claim = Subject::SyncClaim(Arc::new(bindery_kit::claim(ClaimKey::new("shop", "data-web-2"))));
     let narrowed = MatcherEvidence { volumes: Vec::new(), verdicts: Vec::new(), ..matcher.clone() };
     let narrowed = MatcherEvidence { rows: matcher.rows.rows(0..0), ..narrowed };
-    let of = |matcher| record(claim.clone(), PolicyEvidence { matchers: vec![matcher], ..said() });
+    let of = |matcher| {
+        let policies = PolicyEvidence { matchers: vec![matcher], ..PolicyEvidence::default() };
+        record(claim.clone(), policies)
+    };
     let (files, told) = written(&[of(matcher.clone()), of(matcher), of(narrowed)]);
     assert!(told.starts_with("1 case is written into 1 file of "), "{told}");
     assert!(told.contains("\n1 answer has no case: "), "{told}");
@@ -140,7 +137,7 @@ fn a_reclaimer_has_a_case_with_its_claim_or_without() {
             shown: Released { capacity: gib(1), columns: columns.clone(), claim },
             judged: Judged { wish: Wish::DeleteAfter(60), reason: 0 },
         };
-        let policies = PolicyEvidence { reclaimers: vec![reclaimer], ..said() };
+        let policies = PolicyEvidence { reclaimers: vec![reclaimer], ..PolicyEvidence::default() };
         record(Subject::SyncVolume(Arc::new(subject)), policies)
     };
     let (files, told) = written(&[reclaimed(Some(facts)), reclaimed(None)]);
