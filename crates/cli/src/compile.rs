@@ -50,7 +50,6 @@ pub(crate) enum ComponentKind {
     Policy,
 }
 
-/// Runs `bindery compile`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     limit()?;
     let mut bytes = Vec::new();

@@ -28,7 +28,6 @@ pub(crate) struct Arguments {
     shell: Shell,
 }
 
-/// Runs `bindery completion`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut crate::Arguments::command(), "bindery", &mut script);

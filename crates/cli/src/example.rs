@@ -76,7 +76,6 @@ pub(crate) fn find(name: &str) -> Result<&'static Example> {
     Ok(example)
 }
 
-/// Runs `bindery example`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let text = match &arguments.name {
         None => {

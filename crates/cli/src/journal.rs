@@ -36,7 +36,6 @@ enum Command {
     Verify(verify::Arguments),
 }
 
-/// Runs `bindery journal`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.command {
         Command::Show(arguments) => show::run(arguments),

@@ -56,7 +56,6 @@ enum Command {
     Verify(verify::Arguments),
 }
 
-/// Runs `bindery policy`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.command {
         #[cfg(feature = "authoring")]

@@ -130,7 +130,6 @@ struct ThenNow {
     now: String,
 }
 
-/// Runs `bindery replay`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut deciders = Deciders::new(arguments)?;
     let mut report = Report { asked_again: deciders.answers(), ..Report::default() };

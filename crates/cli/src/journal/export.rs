@@ -61,7 +61,6 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Runs `bindery journal export`.
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut files = Files::open(&arguments.journal)?;
     let mut status = ExitCode::SUCCESS;

@@ -33,7 +33,6 @@ pub(crate) struct Deciders {
     policies: Option<String>,
 }
 
-/// Runs `bindery journal show`.
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut files = Files::open(&arguments.journal)?;
     let (mut before, mut status) = (Deciders::default(), ExitCode::SUCCESS);

@@ -42,7 +42,6 @@ struct Verified {
     digest: String,
 }
 
-/// Runs `bindery journal verify`.
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let journals = Files::open_each(&arguments.journal)?;
     let found: Vec<Verified> = journals.into_iter().map(|(name, files)| verify(name, files)).collect();

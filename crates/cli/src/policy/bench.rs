@@ -48,7 +48,6 @@ pub(crate) struct Arguments {
     output: Format,
 }
 
-/// Runs `bindery policy bench`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     // What cannot be compared is told before the time is spent.
     let earlier = arguments.compare.as_deref().map(compare::read).transpose()?;

@@ -29,7 +29,6 @@ pub(crate) struct Arguments {
     cache: CacheArgument,
 }
 
-/// Runs `bindery policy build`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let folder = fs::canonicalize(&arguments.folder);
     let folder = folder.with_context(|| format!("there is no folder {}", arguments.folder.display()))?;

@@ -18,7 +18,6 @@ pub(crate) struct Arguments {
     module: ModuleArgument,
 }
 
-/// Runs `bindery policy inspect`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let path = arguments.module.path()?;
     let size = fs::metadata(&path).with_context(|| format!("{} cannot be read", path.display()))?.len();

@@ -41,7 +41,6 @@ struct Destination {
     output: Option<PathBuf>,
 }
 
-/// Runs `bindery policy pull`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let Arguments { from, destination, keys } = arguments;
     let (name, trust) = (from.name()?, keys.trust()?);

@@ -37,7 +37,6 @@ enum FormatArgument {
     Tag,
 }
 
-/// Runs `bindery policy sign`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let at = || format!("--key {}", arguments.key.display());
     let text = std::fs::read(&arguments.key).with_context(|| format!("{} cannot be read", at()))?;

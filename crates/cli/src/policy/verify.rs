@@ -22,7 +22,6 @@ pub(crate) struct Arguments {
     keys: KeyArguments,
 }
 
-/// Runs `bindery policy verify`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let trust = arguments.keys.trust()?.context("no key is given; name one by --registry-key")?;
     let Arguments { artifact, .. } = arguments;
