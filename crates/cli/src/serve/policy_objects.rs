@@ -243,7 +243,8 @@ impl ConfiguredObjects {
         let mut kinds = BTreeSet::new();
         let told =
             self.loaded.iter().filter(|(name, loaded)| !loaded.is_over_limit() || kinds.insert(&name.0));
-        let ready = |(name, loaded): (&ObjectName, _)| (name.clone(), self.is_ready(name, loaded));
+        let ready =
+            |(name, loaded): (&ObjectName, _)| (name.clone(), self.ready(name, loaded).status == "True");
         *self.readiness.lock() = told.map(ready).collect();
     }
 

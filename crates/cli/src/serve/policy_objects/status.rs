@@ -10,7 +10,6 @@ use bindery_policy::{
     Condition, DifferenceKind, ENGINE, FaultCause, LastFault, ObjectStatus, ShadowDifference, ShadowMetrics,
     ShadowStatus,
 };
-
 use tokio::time::Instant;
 
 use super::{ConfiguredObjects, FIELD_MANAGER, ModeArgument, WrittenStatus};
@@ -171,10 +170,6 @@ impl ConfiguredObjects {
     }
 
     /// Whether the newest generation of an object is in use.
-    pub(super) fn is_ready(&self, name: &ObjectName, loaded: &LoadedObject) -> bool {
-        self.ready(name, loaded).status == "True"
-    }
-
     pub(super) fn ready(&self, name: &ObjectName, loaded: &LoadedObject) -> Told {
         let told = |status, reason, message| Told { kind: "Ready", status, reason, message };
         if loaded.is_off() {
@@ -195,9 +190,7 @@ impl ConfiguredObjects {
         };
         told("False", fault.cause.name(), format!("{}: {}; {stays}", fault.field(), fault.why))
     }
-}
 
-impl ConfiguredObjects {
     /// Tells of a generation that cannot be loaded, or can be again, by an event.
     pub(super) async fn tell(&self, (kind, name): &ObjectName, write: &WrittenStatus) {
         let ready = |status: &ObjectStatus| status.condition("Ready").cloned();
