@@ -208,8 +208,8 @@ async fn run_replica(
     let health = replica.health_router(objects.as_ref(), &admission_metrics, &statistics, &journal, cache);
     startup.finish(health);
 
-    let sending =
-        sending.map(|sending| (sending.ending(), tasks.start("the sender of the journal", sending.ended())));
+    let sending = sending
+        .map(|sending| (sending.ending.clone(), tasks.start("the sender of the journal", sending.ended())));
     let clock = tasks.start("the watch of the clock", replica.clock.clone().run());
     let event_worker = tasks.start("the writer of events", event_worker.run());
     // Reviews continue after the signal to end, and answer from the watched store.

@@ -53,7 +53,9 @@ pub(crate) struct SendingArguments {
 /// The thread that sends.
 pub(crate) struct Sending {
     counts: Arc<SendingCounts>,
-    ending: CancellationToken,
+    /// Cancelled, it makes the thread send what is there without a pause, and end. It ends too when the
+    /// endpoint does not accept that.
+    pub(crate) ending: CancellationToken,
     ended: oneshot::Receiver<()>,
 }
 
@@ -129,12 +131,6 @@ impl Sending {
     /// What was sent.
     pub(crate) fn counts(&self) -> Arc<SendingCounts> {
         Arc::clone(&self.counts)
-    }
-
-    /// Cancelled, it makes the thread send what is there without a pause, and end. It ends too when the
-    /// endpoint does not accept that.
-    pub(crate) fn ending(&self) -> CancellationToken {
-        self.ending.clone()
     }
 
     /// Waits for the end of the thread.

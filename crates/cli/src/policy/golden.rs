@@ -197,7 +197,8 @@ fn reclaimed(record: &Record, said: &ReclaimerEvidence, metadata: &Metadata) -> 
     if let (Some(facts), Some(of)) = (&shown.claim, &subject.claim_ref) {
         manifests.claim(&of.claim_key(), &policy.claim_facts, facts, None);
     }
-    manifests.volume(volume, shown.capacity, policy.columns.iter().zip(&shown.columns));
+    let facts = policy.columns.iter().zip(&shown.columns);
+    manifests.volume = manifests::volume(volume, shown.capacity, facts);
     let file = manifests.file(&policy.settings)?;
     ensure!(released(metadata, &file.cases[0].1)? == *shown, "no manifest says what it was shown");
     let reason = match judged.wish {

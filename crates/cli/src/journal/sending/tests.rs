@@ -151,7 +151,7 @@ async fn until(counts: &SendingCounts, condition: impl Fn(&SendingCounts) -> boo
 
 /// Ends the thread as the process does.
 async fn end(sending: Sending) {
-    sending.ending().cancel();
+    sending.ending.cancel();
     tokio::time::timeout(PATIENCE, sending.ended()).await.unwrap();
 }
 

@@ -19,7 +19,8 @@ pub(super) struct Manifests {
     namespace: Value,
     class: Value,
     volumes: Vec<Value>,
-    volume: Value,
+    /// That of a reclaimer.
+    pub(super) volume: Value,
     siblings: Vec<Value>,
 }
 
@@ -108,16 +109,6 @@ impl Manifests {
         Ok(())
     }
 
-    /// The volume of a reclaimer.
-    pub(super) fn volume<'a>(
-        &mut self,
-        name: &Text,
-        capacity: Quantity,
-        facts: impl Iterator<Item = (&'a VolumeFact, &'a Option<Text>)>,
-    ) {
-        self.volume = volume(name, capacity, facts);
-    }
-
     /// A file with the case, whose title and answer are added later. It is read as it is written, so that
     /// what YAML cannot say is found.
     pub(super) fn file(self, settings: &str) -> Result<File> {
@@ -144,7 +135,8 @@ fn object(version: &str, kind: &str, name: &str) -> Value {
     json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}})
 }
 
-fn volume<'a>(
+/// The manifest of a volume with these facts.
+pub(super) fn volume<'a>(
     name: &Text,
     capacity: Quantity,
     facts: impl Iterator<Item = (&'a VolumeFact, &'a Option<Text>)>,
