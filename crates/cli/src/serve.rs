@@ -36,7 +36,7 @@ use bindery_kube::watch::{self, WatchLimits};
 use bindery_kube::{ApiClient, ApiPort, Events};
 use bindery_webhook::{AdmissionMetrics, router, serve};
 use futures::FutureExt as _;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, OptionFuture};
 use http::Uri;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
@@ -375,14 +375,10 @@ async fn lead(leadership: Leadership, shutdown: CancellationToken) {
     let foreign_writer_check = leadership.foreign_writer_check.clone();
     // Leadership also ends when the binder fails; the other two end with it.
     let ended = shutdown.child_token();
-    let check_writers = async {
-        if let Some(check) = foreign_writer_check {
-            check.run(ended.clone()).await;
-        }
-    };
+    let check_writers = foreign_writer_check.as_ref().map(|check| check.run(ended.clone()));
     tokio::join!(
         leadership.run(shutdown).map(|()| ended.cancel()),
-        check_writers,
+        OptionFuture::from(check_writers),
         ended.run_until_cancelled(eligibility.run()),
     );
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bindery_controller::Binder;
 use bindery_kube::watch::until_current;
 use bindery_kube::{ApiClient, ApiPort, Elector, Events, ForeignWriterMark, LeaseSettings, Right};
+use futures::future::OptionFuture;
 use tokio::sync::Notify;
 use tokio::sync::watch::{self, Receiver};
 use tokio_util::sync::CancellationToken;
@@ -228,16 +229,8 @@ async fn catch_up(
     foreign_writer_check: Option<&ForeignWriterCheck>,
     policies: Option<&CatchUp>,
 ) {
-    let check_writers = async {
-        if let Some(check) = foreign_writer_check {
-            check.catch_up().await;
-        }
-    };
-    let load_policies = async {
-        if let Some(policies) = policies {
-            policies.wait().await;
-        }
-    };
+    let check_writers = OptionFuture::from(foreign_writer_check.map(ForeignWriterCheck::catch_up));
+    let load_policies = OptionFuture::from(policies.map(CatchUp::wait));
     let until_current = until_current(binder.port().client().clone(), binder.intake());
     tokio::join!(check_writers, load_policies, until_current);
 }
