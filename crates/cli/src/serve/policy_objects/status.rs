@@ -165,7 +165,7 @@ impl ConfiguredObjects {
             status.rejections = counts.filter(|(_, count)| *count > 0).collect();
         }
         if let Some((at, message)) = loaded.last_fault.get() {
-            status.last_fault = Some(LastFault { time: time(second(at)), message });
+            status.last_fault = Some(LastFault { time: time(at), message });
         }
     }
 
@@ -213,7 +213,7 @@ impl ConfiguredObjects {
 fn shadow_status(metrics: &ShadowMetrics) -> ShadowStatus {
     let differences = DifferenceKind::ALL.map(|kind| (kind.name().into(), metrics.differences(kind)));
     let latest = metrics.latest().into_iter().map(|latest| ShadowDifference {
-        time: time(second(latest.time)),
+        time: time(latest.time),
         object: latest.object,
         kind: latest.kind.name().into(),
         active: latest.active,
@@ -229,13 +229,9 @@ fn shadow_status(metrics: &ShadowMetrics) -> ShadowStatus {
     }
 }
 
-fn second(at: Timestamp) -> jiff::Timestamp {
-    jiff::Timestamp::from_second(at).unwrap_or_default()
-}
-
 /// A time by RFC 3339.
-fn time(at: jiff::Timestamp) -> Text {
-    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into()
+fn time(at: Timestamp) -> Text {
+    jiff::Timestamp::from_second(at).unwrap_or_default().to_string().into()
 }
 
 /// What becomes of what a policy matches that is not loaded.
@@ -268,7 +264,7 @@ fn settings_valid(loaded: &LoadedObject) -> Told {
 
 /// The time, by RFC 3339 in seconds.
 pub(super) fn now() -> Text {
-    time(jiff::Timestamp::now())
+    time(system_clock()())
 }
 
 /// Whether trusted keys have signed the module; nothing about one that comes from no registry.
