@@ -13,8 +13,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use bindery_core::Text;
 use bindery_host::{ComponentPolicy, PolicyHost};
 use bindery_policy::{
-    API_VERSION, Chain, EffectMode, MATCH_POLICY, MatchPolicy, Policy, PolicyFault, RECLAIM_POLICY,
-    ReclaimPolicy, check_settings,
+    API_VERSION, Chain, EffectMode, MATCH_POLICY, MatchPolicy, Policy, RECLAIM_POLICY, ReclaimPolicy,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -22,6 +21,7 @@ use serde_json::{Map, Value};
 use self::object::Effect;
 use crate::engine::CacheArgument;
 use crate::manifest::{self, Manifest};
+use crate::policy::judge::Tested;
 use crate::policy::module::{self, ShippedArgument};
 
 #[derive(clap::Args)]
@@ -103,7 +103,9 @@ impl PolicyArguments {
         let folder = Path::new(file).parent().unwrap_or(Path::new(""));
         let path = self.shipped.path(document.module(), folder);
         let checked = path.and_then(|path| module::load(host, &path)).and_then(|module| {
-            let checked = document.check_settings(&module).context("it did not check its settings")?;
+            let checked = Tested::from(&module)
+                .checked(document.settings())
+                .context("it did not check its settings")?;
             Ok((module, checked))
         });
         let module = match checked {
@@ -165,12 +167,6 @@ impl Document {
             Self::Match(document) => document.spec.mode,
             Self::Reclaim(document) => document.spec.mode,
         }
-    }
-
-    /// Checks its settings. The inner error is a sentence about them; the outer one says that the module
-    /// failed.
-    pub(crate) fn check_settings(&self, module: &ComponentPolicy) -> Result<Result<(), String>, PolicyFault> {
-        check_settings(module.metadata(), self.settings(), |settings| module.check(settings))
     }
 
     pub(crate) fn settings(&self) -> &Map<String, Value> {

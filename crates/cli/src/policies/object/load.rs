@@ -56,7 +56,7 @@ pub(super) fn load(
     let policy = hosts.policies.load(module, Limits::policy()).map_err(Error::from);
     let policy = policy.map_err(fault(Cause::ModuleInvalid))?;
     let digest = policy.digest().to_owned();
-    let checked = document.check_settings(&policy).context("it did not check its settings");
+    let checked = Tested::from(&policy).checked(document.settings()).context("it did not check its settings");
     let checked = checked.map_err(fault(Cause::ModuleInvalid))?;
     checked.map_err(|why| fault(Cause::SettingsInvalid)(anyhow!(why)))?;
     trial::policy(Tested::from(&policy), document.settings()).map_err(fault(Cause::TrialFailed))?;
