@@ -2,52 +2,41 @@
 
 use std::fmt;
 
+use bindery_core::named_cases;
 use serde_json::Value;
 
-/// The resources that decisions depend on, in the order of creation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Resource {
-    Namespace,
-    Class,
-    AttributesClass,
-    Node,
-    Volume,
-    Claim,
-    Pod,
+named_cases! {
+    /// The resources that decisions depend on, in the order of creation; each has the name of its kind.
+    Resource {
+        Namespace = "Namespace";
+        Class = "StorageClass";
+        AttributesClass = "VolumeAttributesClass";
+        Node = "Node";
+        Volume = "PersistentVolume";
+        Claim = "PersistentVolumeClaim";
+        Pod = "Pod";
+    }
 }
 
 impl Resource {
-    const ALL: [Self; 7] = [
-        Self::Namespace,
-        Self::Class,
-        Self::AttributesClass,
-        Self::Node,
-        Self::Volume,
-        Self::Claim,
-        Self::Pod,
-    ];
-
-    /// apiVersion, kind, and path of the collection, in which `{}` stands for the namespace.
-    fn names(self) -> (&'static str, &'static str, &'static str) {
+    /// apiVersion, and path of the collection, in which `{}` stands for the namespace.
+    fn api(self) -> (&'static str, &'static str) {
         const STORAGE: &str = "storage.k8s.io/v1";
         match self {
-            Self::Namespace => ("v1", "Namespace", "/api/v1/namespaces"),
-            Self::Class => (STORAGE, "StorageClass", "/apis/storage.k8s.io/v1/storageclasses"),
-            Self::AttributesClass => {
-                (STORAGE, "VolumeAttributesClass", "/apis/storage.k8s.io/v1/volumeattributesclasses")
-            }
-            Self::Node => ("v1", "Node", "/api/v1/nodes"),
-            Self::Volume => ("v1", "PersistentVolume", "/api/v1/persistentvolumes"),
-            Self::Claim => ("v1", "PersistentVolumeClaim", "/api/v1/namespaces/{}/persistentvolumeclaims"),
-            Self::Pod => ("v1", "Pod", "/api/v1/namespaces/{}/pods"),
+            Self::Namespace => ("v1", "/api/v1/namespaces"),
+            Self::Class => (STORAGE, "/apis/storage.k8s.io/v1/storageclasses"),
+            Self::AttributesClass => (STORAGE, "/apis/storage.k8s.io/v1/volumeattributesclasses"),
+            Self::Node => ("v1", "/api/v1/nodes"),
+            Self::Volume => ("v1", "/api/v1/persistentvolumes"),
+            Self::Claim => ("v1", "/api/v1/namespaces/{}/persistentvolumeclaims"),
+            Self::Pod => ("v1", "/api/v1/namespaces/{}/pods"),
         }
     }
 
     /// The resource of an object; `None` if no decision depends on it.
     pub(crate) fn of(object: &Value) -> Option<Self> {
         let (version, kind) = (object["apiVersion"].as_str()?, object["kind"].as_str()?);
-        let is_of = |resource: &Self| matches!(resource.names(), (v, k, _) if (v, k) == (version, kind));
-        Self::ALL.into_iter().find(is_of)
+        Self::ALL.into_iter().find(|resource| (resource.api().0, resource.name()) == (version, kind))
     }
 
     /// The served apiVersion of an object that has another one of the same group.
@@ -56,8 +45,8 @@ impl Resource {
             api_version.split_once('/').map_or("", |(group, _)| group)
         }
         let (version, kind) = (object["apiVersion"].as_str()?, object["kind"].as_str()?);
-        let mut served = Self::ALL.into_iter().map(Self::names);
-        let (served, ..) = served.find(|(v, k, _)| *k == kind && group(v) == group(version))?;
+        let is_of = |resource: &Self| resource.name() == kind && group(resource.api().0) == group(version);
+        let (served, _) = Self::ALL.into_iter().find(is_of)?.api();
         (served != version).then_some(served)
     }
 
@@ -65,25 +54,24 @@ impl Resource {
     pub(crate) fn meant(object: &Value) -> Option<&'static str> {
         let plain = |kind: &str| kind.to_ascii_lowercase().trim_end_matches('s').to_owned();
         let (version, kind) = (object["apiVersion"].as_str()?, plain(object["kind"].as_str()?));
-        let mut all = Self::ALL.into_iter().map(Self::names);
-        all.find(|(v, k, _)| *v == version && plain(k) == kind).map(|(_, kind, _)| kind)
+        let is_meant = |resource: &Self| resource.api().0 == version && plain(resource.name()) == kind;
+        Self::ALL.into_iter().find(is_meant).map(Self::name)
     }
 
     /// The path of its collection, in a namespace if its objects have one.
     pub(crate) fn collection(self, namespace: &str) -> String {
-        self.names().2.replace("{}", namespace)
+        self.api().1.replace("{}", namespace)
     }
 
     /// An item of a list, which has neither apiVersion nor kind, with both.
     pub(crate) fn complete(self, mut object: Value) -> Value {
-        let (version, kind, _) = self.names();
-        (object["apiVersion"], object["kind"]) = (version.into(), kind.into());
+        (object["apiVersion"], object["kind"]) = (self.api().0.into(), self.name().into());
         object
     }
 
     /// Whether its objects have a namespace.
     pub(crate) fn is_namespaced(self) -> bool {
-        self.names().2.contains("{}")
+        self.api().1.contains("{}")
     }
 }
 
@@ -123,7 +111,7 @@ pub(crate) async fn create(
 
 /// What a message of the API server says about an object, without its beginning, which names the object.
 fn without_object(message: &str, resource: Resource) -> &str {
-    let (_, kind, _) = resource.names();
+    let kind = resource.name();
     let ends = [format!(" cannot be handled as a {kind}: "), " is invalid: ".to_owned()];
     let after = ends.iter().find_map(|end| message.split_once(end.as_str()));
     after.filter(|(object, _)| object.starts_with(kind)).map_or(message, |(_, why)| why)
