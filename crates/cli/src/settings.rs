@@ -9,7 +9,7 @@ mod values;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use clap::{Arg, Command, CommandFactory, FromArgMatches as _};
 
 use self::file::Setting;
@@ -161,10 +161,8 @@ fn check(serve: &Command, name: &str, value: &str) -> Result<()> {
     }
     // Without other settings, so that the error is about this value.
     let alone = serve.clone().mut_args(|argument| argument.env(None::<&str>));
-    match alone.try_get_matches_from([SERVE.to_owned(), format!("--{name}={value}")]) {
-        Ok(_) => Ok(()),
-        Err(error) => bail!("{}", complaint(&error)),
-    }
+    let read = alone.try_get_matches_from([SERVE.to_owned(), format!("--{name}={value}")]);
+    read.map(drop).map_err(|error| anyhow!(complaint(&error)))
 }
 
 /// The name of an argument that a file or the environment may set.

@@ -18,7 +18,7 @@ use crate::journal::unknown::Unknown;
 use crate::output::{Format, counted, table};
 
 /// What a journal has of an object up to a time.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Recorded {
     object: String,
     at: String,
@@ -59,9 +59,7 @@ struct Candidate {
 
 /// Prints what was decided of an object at this time.
 pub(super) fn explain(journal: &Path, key: &Key, at: Timestamp, output: Format) -> Result<ExitCode> {
-    let (object, at_text) = (key.to_string(), at.to_string());
-    let (decisions, unknown) = Default::default();
-    let mut found = Recorded { object, at: at_text, decisions, missing: 0, unknown };
+    let mut found = Recorded { object: key.to_string(), at: at.to_string(), ..Recorded::default() };
     let (mut files, mut status, mut first) = (Files::open(journal)?, ExitCode::SUCCESS, None::<u64>);
     while let Some(entry) = files.next() {
         match entry {

@@ -183,16 +183,9 @@ impl Journal for Recorder {
     }
 
     fn swapped(&self, swapped: SwapRecord<'_>) {
-        let digests = |from: &str, to: &str| (from.to_owned(), to.to_owned());
         self.append(What::Swap(match swapped {
-            SwapRecord::Engine { from, to } => {
-                let (from, to) = digests(from, to);
-                Swap::Engine { from, to }
-            }
-            SwapRecord::Policies { from, to } => {
-                let (from, to) = digests(from, to);
-                Swap::Policies { from, to }
-            }
+            SwapRecord::Engine { from, to } => Swap::Engine { from: from.to_owned(), to: to.to_owned() },
+            SwapRecord::Policies { from, to } => Swap::Policies { from: from.to_owned(), to: to.to_owned() },
         }));
     }
 }

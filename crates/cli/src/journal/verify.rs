@@ -90,11 +90,8 @@ impl Verified {
         let Self { journal, files, entries, ends, digest, .. } = self;
         let (entries, files) = (counted(*entries, "entry", "entries"), counted(*files, "file", "files"));
         let mut text = format!("{journal}: {entries} in {files}\n");
-        match self.first_file {
-            Some(first) if first > 1 => {
-                text += &format!("  begins with file {first}: older ones were removed\n")
-            }
-            _ => {}
+        if let Some(first) = self.first_file.filter(|first| *first > 1) {
+            text += &format!("  begins with file {first}: older ones were removed\n");
         }
         for gap in &self.gaps {
             text += &format!("  gap: {gap}\n");
