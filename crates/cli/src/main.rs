@@ -1,18 +1,5 @@
 //! The `bindery` command.
 //!
-//! - `serve` binds the claims of a real cluster;
-//! - `explain` shows the state of one claim or volume, and what would be decided about it;
-//! - `plan` shows what each claim in some manifests would get, and why;
-//! - `policy` tests and inspects policies, for their authors;
-//! - `diff` shows what the shadows of a cluster decide otherwise;
-//! - `steer` lists the steered claims of a cluster that wait, and leaves them to upstream's binder;
-//! - `completion` prints a script that completes its commands in a shell;
-//! - `journal` shows, exports and verifies the journal of `serve`, and `replay` decides its records again;
-//! - `playground` runs a cluster in this process, for stock kubectl;
-//! - `example` prints the manifests of the playground's examples.
-//!
-//! The last two come with the feature `playground`.
-//!
 //! Results go to standard output, everything else to standard error. The exit status is 0 on success, 1 when
 //! a replay differs, and 2 when the input or the environment cannot be used; then one sentence says why, and
 //! no file is left behind.

@@ -105,8 +105,7 @@ async fn listen(given: Option<SocketAddr>) -> Result<TcpListener> {
     if !address.ip().is_loopback() {
         bail!(
             "--address {address} can be reached from other machines, and the playground has no \
-             authentication: give \
-             a loopback address such as {ADDRESS}"
+             authentication: give a loopback address such as {ADDRESS}"
         );
     }
     match TcpListener::bind(address).await {
@@ -116,8 +115,7 @@ async fn listen(given: Option<SocketAddr>) -> Result<TcpListener> {
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
             bail!(
                 "--address {address} is in use: stop the program that listens there, or give another port; \
-                 0 takes a \
-                 free one"
+                 0 takes a free one"
             )
         }
         listened => listened.with_context(|| format!("--address {address} cannot be listened on")),

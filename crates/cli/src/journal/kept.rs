@@ -8,11 +8,7 @@ use anyhow::{Result, bail};
 /// bytes than its files.
 pub(crate) const KEPT_MAX: usize = 1 << 30;
 
-/// Checks that a report does not keep too much of a journal after this entry.
-///
-/// # Errors
-///
-/// It keeps more than [`KEPT_MAX`] bytes.
+/// Fails if a report keeps more than [`KEPT_MAX`] bytes of a journal after this entry.
 pub(crate) fn check_kept(bytes: usize, entry: impl Display) -> Result<()> {
     if bytes > KEPT_MAX {
         bail!(

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use bindery_journal::{Ending, FileError, Files, Gap, What};
+use bindery_journal::{Ending, Files, Gap, What};
 use serde::Serialize;
 
 use super::subject::time;
@@ -63,7 +63,7 @@ fn verify(journal: String, mut files: Files) -> Verified {
                     gaps.push(words(gap));
                 }
             }
-            Err(error) => damage.push(sentence(error)),
+            Err(error) => damage.push(format!("{:#}", anyhow::Error::new(error))),
         }
     }
     let ends = match files.ending() {
@@ -79,10 +79,6 @@ fn verify(journal: String, mut files: Files) -> Verified {
 pub(super) fn words(Gap { lost, from_ms, to_ms }: &Gap) -> String {
     let lost = counted(*lost, "record is missing that was made", "records are missing that were made");
     format!("{lost} from {} to {}", time(*from_ms), time(*to_ms))
-}
-
-fn sentence(error: FileError) -> String {
-    format!("{:#}", anyhow::Error::new(error))
 }
 
 impl Verified {

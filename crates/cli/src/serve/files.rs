@@ -26,8 +26,7 @@ pub(super) fn raise_limit(webhook_connections: usize) -> Result<()> {
         }
         Some(files) if files < needed => bail!(
             "--webhook-connections {webhook_connections} is more than this process may open: its limit of \
-             files \
-             allows {}",
+             files allows {}",
             files - FILES
         ),
         _ => {}

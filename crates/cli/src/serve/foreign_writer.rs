@@ -133,8 +133,7 @@ impl ForeignWriterCheck {
         );
         let message = format!(
             "{author} wrote {what}, which is the binder's. Recycling and deleting are stopped until the \
-             other binder is \
-             off and annotation {FOREIGN_WRITER} is removed from Lease {lease}"
+             other binder is off and annotation {FOREIGN_WRITER} is removed from Lease {lease}"
         );
         let note =
             Note { regarding: regarding.clone(), event_type: EventType::Warning, reason: REASON, message };

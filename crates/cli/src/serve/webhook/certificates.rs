@@ -83,8 +83,7 @@ impl CertificateArguments {
             (None, None) => self.keep(client, status).await,
             _ => bail!(
                 "--certificate-file and --certificate-key-file belong together: give both, or none for \
-                 certificates that \
-                 Bindery makes itself"
+                 certificates that Bindery makes itself"
             ),
         }
     }
