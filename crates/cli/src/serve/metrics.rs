@@ -20,10 +20,6 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use self::cache::Cache;
-use self::journal::Journal;
-use self::policies::Policies;
-use self::shadows::Shadows;
 use super::clock::ClockWatch;
 use super::health::ReplicaHealth;
 use super::journal::JournalCounts;
@@ -45,12 +41,13 @@ pub(super) fn registry(
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Upstream(health.clone())));
     let own = registry.sub_registry_with_prefix("bindery");
-    own.register_collector(Box::new(Own { health: health.clone(), clock: clock.clone() }));
-    own.register_collector(Box::new(Webhook(webhook.clone())));
-    own.register_collector(Box::new(Policies(health.clone())));
-    own.register_collector(Box::new(Shadows(health.clone())));
-    own.register_collector(Box::new(Journal(journal.clone())));
-    own.register_collector(Box::new(Cache(cache.clone())));
+    own.register_collector(Box::new(Own {
+        health: health.clone(),
+        clock: clock.clone(),
+        webhook: webhook.clone(),
+        journal: journal.clone(),
+        cache: cache.clone(),
+    }));
     admission.register(own);
     registry
 }
@@ -60,11 +57,10 @@ pub(super) fn registry(
 struct Own {
     health: ReplicaHealth,
     clock: ClockWatch,
+    webhook: WebhookStatistics,
+    journal: JournalCounts,
+    cache: CacheArgument,
 }
-
-/// Metrics of the webhook's certificate and connections.
-#[derive(Debug)]
-struct Webhook(WebhookStatistics);
 
 /// Metrics that upstream has too, under its names.
 #[derive(Debug)]
@@ -92,7 +88,12 @@ impl Collector for Own {
         family(&mut encoder, "observed_steerable_claims", help, MetricType::Counter, ["choice"], claims)?;
         let help = "Events that were not written, by cause";
         let events = EventLoss::ALL.map(|cause| ([cause.name()], self.health.events.dropped(cause)));
-        family(&mut encoder, "events_dropped", help, MetricType::Counter, ["cause"], events)
+        family(&mut encoder, "events_dropped", help, MetricType::Counter, ["cause"], events)?;
+        self.encode_webhook(&mut encoder)?;
+        policies::encode(&self.health, &mut encoder)?;
+        shadows::encode(&self.health, &mut encoder)?;
+        journal::encode(&self.journal, &mut encoder)?;
+        cache::encode(&self.cache, &mut encoder)
     }
 }
 
@@ -178,11 +179,10 @@ impl Own {
             ),
         ]
     }
-}
 
-impl Collector for Webhook {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        let WebhookStatistics { certificates, traffic } = &self.0;
+    /// Metrics of the webhook's certificate and connections.
+    fn encode_webhook(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let WebhookStatistics { certificates, traffic } = &self.webhook;
         let counts = [
             ("certificate_changes", "Changes of the webhook's certificate", certificates.changes()),
             (
@@ -201,8 +201,8 @@ impl Collector for Webhook {
                 traffic.shed.get(),
             ),
         ];
-        counters(&mut encoder, counts)?;
-        gauge(&mut encoder, "webhook_connections", "Open connections to the webhook", traffic.connections())?;
+        counters(encoder, counts)?;
+        gauge(encoder, "webhook_connections", "Open connections to the webhook", traffic.connections())?;
         // None without a certificate.
         let optional = [
             (
@@ -217,7 +217,7 @@ impl Collector for Webhook {
             ),
         ];
         for (name, help, value) in optional {
-            gauge_if(&mut encoder, name, help, value)?;
+            gauge_if(encoder, name, help, value)?;
         }
         Ok(())
     }

@@ -4,16 +4,11 @@ use std::fmt::Error;
 
 use bindery_controller::Shadow;
 use bindery_policy::{DifferenceKind, ShadowMetrics, ShadowReleased};
-use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 
 use super::family;
 use crate::serve::health::ReplicaHealth;
-
-/// Metrics of each policy and engine that decides beside those in effect.
-#[derive(Debug)]
-pub(super) struct Shadows(pub(super) ReplicaHealth);
 
 /// A counter: its name, its help, and its value.
 type Counted = (&'static str, &'static str, fn(&ShadowMetrics) -> u64);
@@ -32,27 +27,25 @@ const COUNTERS: [Counted; 3] = [
     }),
 ];
 
-impl Collector for Shadows {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        let policies = self.0.binder.policies();
-        let shadows: Vec<&Shadow> = policies.shadows().collect();
-        for (name, help, value) in COUNTERS {
-            let samples = shadows.iter().map(|it| ([it.kind(), &*it.name], value(&it.metrics)));
-            family(&mut encoder, name, help, MetricType::Counter, ["kind", "name"], samples)?;
-        }
-        let differences = shadows.iter().flat_map(|it| {
-            let count = |kind: DifferenceKind| it.metrics.differences(kind);
-            DifferenceKind::ALL.map(|kind| ([it.kind(), &*it.name, kind.name()], count(kind)))
-        });
-        let (name, help) =
-            ("shadow_differences", "Decisions of a shadow that differ from those made, by how");
-        family(&mut encoder, name, help, MetricType::Counter, ["kind", "name", "difference"], differences)?;
-        let released = shadows.iter().filter_map(|it| Some((it, it.metrics.released()?)));
-        let fates = released.flat_map(|(it, ShadowReleased { kept, later, due, offered })| {
-            let fates = [("kept", kept), ("later", later), ("due", due), ("offered", offered)];
-            fates.map(|(fate, count)| ([it.kind(), &*it.name, fate], count))
-        });
-        let (name, help) = ("shadow_released_volumes", "Released volumes, by what a shadow would have done");
-        family(&mut encoder, name, help, MetricType::Gauge, ["kind", "name", "fate"], fates)
+/// Metrics of each policy and engine that decides beside those in effect.
+pub(super) fn encode(health: &ReplicaHealth, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    let policies = health.binder.policies();
+    let shadows: Vec<&Shadow> = policies.shadows().collect();
+    for (name, help, value) in COUNTERS {
+        let samples = shadows.iter().map(|it| ([it.kind(), &*it.name], value(&it.metrics)));
+        family(encoder, name, help, MetricType::Counter, ["kind", "name"], samples)?;
     }
+    let differences = shadows.iter().flat_map(|it| {
+        let count = |kind: DifferenceKind| it.metrics.differences(kind);
+        DifferenceKind::ALL.map(|kind| ([it.kind(), &*it.name, kind.name()], count(kind)))
+    });
+    let (name, help) = ("shadow_differences", "Decisions of a shadow that differ from those made, by how");
+    family(encoder, name, help, MetricType::Counter, ["kind", "name", "difference"], differences)?;
+    let released = shadows.iter().filter_map(|it| Some((it, it.metrics.released()?)));
+    let fates = released.flat_map(|(it, ShadowReleased { kept, later, due, offered })| {
+        let fates = [("kept", kept), ("later", later), ("due", due), ("offered", offered)];
+        fates.map(|(fate, count)| ([it.kind(), &*it.name, fate], count))
+    });
+    let (name, help) = ("shadow_released_volumes", "Released volumes, by what a shadow would have done");
+    family(encoder, name, help, MetricType::Gauge, ["kind", "name", "fate"], fates)
 }
