@@ -33,7 +33,7 @@ use anyhow::{Context as _, Result, anyhow};
 use axum::Router;
 use bindery_controller::{Binder, EVENT_REFRESH};
 use bindery_kube::watch::{self, WatchLimits};
-use bindery_kube::{ApiClient, ApiPort, Events};
+use bindery_kube::{ApiClient, ApiPort, Events, system_clock};
 use bindery_webhook::{AdmissionMetrics, router, serve};
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, OptionFuture};
@@ -232,7 +232,7 @@ async fn run_replica(
     let events = replica.events.clone();
     let losses = recording.as_ref().filter(|_| arguments.mode != ModeArgument::Observe).map(|recording| {
         let mark = arguments.lease.mark(&replica.client);
-        let report = report_losses(recording.appender(), mark, identity);
+        let report = report_losses(recording.appender(), mark, identity, system_clock());
         tasks.start("the reporter of the journal", report)
     });
     let binder = tasks.start("the binder", replica.bind(&arguments.lease, catch_up, shutdown.clone()));

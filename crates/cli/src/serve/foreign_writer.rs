@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bindery_controller::{Binder, ForeignWrite, ForeignWriters, Note};
 use bindery_core::EventType;
-use bindery_kube::{ApiPort, Events, FOREIGN_WRITER, ForeignWriterMark, system_clock};
+use bindery_kube::{ApiPort, Clock, Events, FOREIGN_WRITER, ForeignWriterMark};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +28,7 @@ pub(super) struct ForeignWriterCheck {
     pub(super) binder: Arc<Binder<ApiPort>>,
     pub(super) mark: ForeignWriterMark,
     pub(super) events: Events,
+    pub(super) clock: Clock,
     /// Namespace and name of the Lease.
     pub(super) lease: String,
     /// Notified when the annotation is found on the Lease.
@@ -73,7 +74,7 @@ impl ForeignWriterCheck {
         // The sender lives as long as the binder.
         while regressions.changed().await.is_ok() {
             let Some(regression) = regressions.borrow_and_update().clone() else { continue };
-            let now = system_clock()();
+            let now = (self.clock)();
             if self.writers().holds()
                 && let Err(error) =
                     self.mark.set("another binder was seen before etcd was restored", now).await
@@ -114,8 +115,8 @@ impl ForeignWriterCheck {
     /// Sets the annotation; the replica that sets it also logs the write and records an event.
     async fn report(&self, write: &ForeignWrite) {
         let ForeignWrite { regarding, author, what } = write;
-        let now = system_clock()();
-        let text = format!("{author} wrote {what} of {regarding}");
+        let now = (self.clock)();
+        let text = format!("{author} wrote {what} of {}", regarding);
         loop {
             match self.mark.set(&text, now).await {
                 Ok(false) => return,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_journal::{Appender, Counts};
-use bindery_kube::{ForeignWriterMark, system_clock};
+use bindery_kube::{Clock, ForeignWriterMark};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -45,7 +45,7 @@ impl fmt::Debug for JournalCounts {
 
 /// Reports by events on the Lease that records of the journal are lost, for as long as it is polled. The log
 /// has said why.
-pub(super) async fn report_losses(journal: Appender, mark: ForeignWriterMark, replica: String) {
+pub(super) async fn report_losses(journal: Appender, mark: ForeignWriterMark, replica: String, clock: Clock) {
     let mut told = 0;
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -57,7 +57,7 @@ pub(super) async fn report_losses(journal: Appender, mark: ForeignWriterMark, re
             "replica {replica}: {lost} records of the decision journal are lost since its start; binding \
              goes on"
         );
-        match mark.emit(REASON, &message, system_clock()()).await {
+        match mark.emit(REASON, &message, clock()).await {
             Ok(()) => told = lost,
             Err(error) => tracing::warn!(%error, reason = REASON, "an event cannot be created"),
         }

@@ -6,7 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bindery_controller::Binder;
 use bindery_kube::watch::until_current;
-use bindery_kube::{ApiClient, ApiPort, Elector, Events, ForeignWriterMark, LeaseSettings, Right};
+use bindery_kube::{
+    ApiClient, ApiPort, Elector, Events, ForeignWriterMark, LeaseSettings, Right, system_clock,
+};
 use futures::future::OptionFuture;
 use tokio::sync::Notify;
 use tokio::sync::watch::{self, Receiver};
@@ -67,6 +69,7 @@ impl LeaseArguments {
             binder: Arc::clone(binder),
             mark: self.mark(client),
             events: events.clone(),
+            clock: system_clock(),
             lease: format!("{}/{}", self.lease_namespace, self.lease_name),
             found: Notify::new(),
         }
