@@ -59,7 +59,7 @@ impl Registry {
         authorities: Option<&[u8]>,
         credentials: Option<Credentials>,
         timeouts: Timeouts,
-    ) -> std::result::Result<Self, RegistryError> {
+    ) -> Result<Self> {
         Ok(Self { transport: Transport::new(authorities, timeouts)?, credentials })
     }
 
@@ -75,7 +75,7 @@ impl Registry {
     /// # Errors
     ///
     /// The authorities cannot be read.
-    pub fn trusting(&self, authorities: &[u8]) -> std::result::Result<Self, RegistryError> {
+    pub fn trusting(&self, authorities: &[u8]) -> Result<Self> {
         Self::new(Some(authorities), None, self.transport.timeouts)
     }
 
@@ -84,7 +84,7 @@ impl Registry {
     /// # Errors
     ///
     /// The credentials cannot be read.
-    pub fn repository(&self, of: &Reference, access: Access) -> std::result::Result<Remote, RegistryError> {
+    pub fn repository(&self, of: &Reference, access: Access) -> Result<Remote> {
         let host = if of.host() == HUB { HUB_REGISTRY } else { of.host() };
         let found = self.credentials.as_ref().map(|file| file.find(host, of.repository())).transpose()?;
         let (login, why_not) = found.map(|found| (found.login, found.why_not)).unwrap_or_default();

@@ -101,7 +101,7 @@ pub async fn sign(
     reference: &Reference,
     key: &SigningKey,
     format: Format,
-) -> std::result::Result<(), RegistryError> {
+) -> Result<()> {
     let Some(digest) = reference.digest() else {
         return invalid(format!("{reference} names no digest; a tag may be moved while it is signed"));
     };
@@ -118,11 +118,7 @@ pub async fn sign(
 ///
 /// [`RegistryError::Unverified`]: they have not; the sentence says what was found. Others: signatures cannot
 /// be read.
-pub async fn verify(
-    from: &dyn Repository,
-    subject: &Digest,
-    trusted: &TrustedKeys,
-) -> std::result::Result<Verified, RegistryError> {
+pub async fn verify(from: &dyn Repository, subject: &Digest, trusted: &TrustedKeys) -> Result<Verified> {
     let mut search = Search { subject, trusted, found: BTreeSet::new(), counts: Counts::default() };
     let is_bundle = |(kind, _): &(String, Digest)| kind == media::BUNDLE;
     for (_, referrer) in typed_referrers(from, subject).await?.into_iter().filter(is_bundle) {
