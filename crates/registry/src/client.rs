@@ -261,9 +261,14 @@ fn message(body: &[u8]) -> String {
     if message.is_empty() { message } else { format!(": {message:?}") }
 }
 
-/// Where an answer points to: a URL, or a path of the same host.
+/// Where an answer points to.
 fn location(from: &Uri, headers: &HeaderMap) -> Result<Uri> {
-    let text = headers.get(http::header::LOCATION).and_then(|value| value.to_str().ok());
+    let location = headers.get(http::header::LOCATION);
+    target(from, location.and_then(|value| value.to_str().ok()))
+}
+
+/// What a text of an answer points to: a URL, or a path of the same host.
+fn target(from: &Uri, text: Option<&str>) -> Result<Uri> {
     let host = from.authority().map(ToString::to_string).unwrap_or_default();
     let wrong = || RegistryError::Invalid(format!("{host} points to {text:?}, which is no URL"));
     let location = text.ok_or_else(wrong)?;
