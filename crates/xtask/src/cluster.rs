@@ -136,7 +136,7 @@ fn up(arguments: &Up) -> Result<()> {
     let node = if composition.has_node { Some(node::Programs::install(&place)?) } else { None };
     let control_plane = control_plane::Programs::install(composition)?;
     {
-        let _lock = place.lock()?;
+        let _lock = Place::lock()?;
         match State::of(&place)? {
             State::Up(found) if found == composition => {}
             State::Up(found) => {
@@ -179,7 +179,7 @@ fn start(
 }
 
 fn down(place: &Place) -> Result<()> {
-    let _lock = place.lock()?;
+    let _lock = Place::lock()?;
     if !place.exists() {
         eprintln!("there is no cluster {}", place.name());
         return Ok(());
@@ -188,7 +188,7 @@ fn down(place: &Place) -> Result<()> {
 }
 
 fn load(place: &Place, archive: &Path) -> Result<()> {
-    let _lock = place.lock()?;
+    let _lock = Place::lock()?;
     let record = if place.exists() { place.record()? } else { None };
     let Some(holder) = record.and_then(|record| record[HOLDER].as_i64()) else {
         bail!("cluster {} has no node: `{} --node` starts one", place.name(), place.command("up"))

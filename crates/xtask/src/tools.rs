@@ -215,7 +215,7 @@ pub(crate) fn componentize() -> Result<Componentize> {
 /// The definitions of the custom resources of cert-manager and of the Prometheus operator that the chart
 /// contains.
 pub(crate) fn definitions() -> Result<Vec<PathBuf>> {
-    let [cert_manager, prometheus] = go::DEFINITIONS.map(|(folder, module)| go::fetch(folder, module));
+    let [cert_manager, prometheus] = go::DEFINITIONS.map(|module| module.fetch());
     let (certificates, monitoring) =
         (cert_manager?.join("deploy/crds"), prometheus?.join("example/prometheus-operator-crd"));
     Ok(vec![
