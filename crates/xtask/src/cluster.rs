@@ -145,9 +145,9 @@ fn up(arguments: &Up) -> Result<()> {
             State::Incomplete => {
                 eprintln!("removing what an earlier run has left of cluster {}", place.name());
                 remove(&place)?;
-                start(&place, composition, &control_plane, node.as_ref())?;
+                start(&place, &control_plane, node.as_ref())?;
             }
-            State::Absent => start(&place, composition, &control_plane, node.as_ref())?,
+            State::Absent => start(&place, &control_plane, node.as_ref())?,
         }
     }
     crate::say(format_args!("{}", place.export()));
@@ -161,15 +161,14 @@ fn up(arguments: &Up) -> Result<()> {
 /// Starts a whole cluster, or leaves nothing of it.
 fn start(
     place: &Place,
-    composition: Composition,
     control_plane: &control_plane::Programs,
     node: Option<&node::Programs>,
 ) -> Result<()> {
     place.create()?;
     let mut servers = Servers::new(place);
     let started = match node {
-        Some(node) => node::start(&mut servers, composition, control_plane, node),
-        None => control_plane::start_alone(&mut servers, composition, control_plane),
+        Some(node) => node::start(&mut servers, control_plane, node),
+        None => control_plane::start_alone(&mut servers, control_plane),
     };
     let recorded = started.and_then(|record| place.write_record(&record));
     if recorded.is_err() {
