@@ -188,8 +188,7 @@ fn down(place: &Place) -> Result<()> {
 
 fn load(place: &Place, archive: &Path) -> Result<()> {
     let _lock = Place::lock()?;
-    let record = if place.exists() { place.record()? } else { None };
-    let Some(holder) = record.and_then(|record| record[HOLDER].as_i64()) else {
+    let Some(holder) = place.record()?.and_then(|record| record[HOLDER].as_i64()) else {
         bail!("cluster {} has no node: `{} --node` starts one", place.name(), place.command("up"))
     };
     let holder = Pid::from_raw(holder.try_into()?).context("the record names no process")?;
