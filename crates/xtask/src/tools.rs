@@ -11,7 +11,7 @@
 
 mod cargo;
 pub(crate) mod debian;
-mod go;
+pub(crate) mod go;
 mod javascript;
 mod python;
 
@@ -146,16 +146,6 @@ fn offer_etcd(command: &mut Command) -> Result<()> {
     command.env("BINDERY_ETCD", install(Tool::Etcd)?);
     command.env("BINDERY_ETCDUTL", install(Tool::Etcdutl)?);
     Ok(())
-}
-
-/// The sources of the Kubernetes that Bindery is compared with.
-pub(crate) fn kubernetes_sources() -> Result<PathBuf> {
-    go::KUBERNETES.fetch()
-}
-
-/// Go, for building what is not a tool.
-pub(crate) fn go_command() -> Result<Command> {
-    go::command()
 }
 
 /// Installs cert-manager, and passes to a command the paths of its programs and of its resource definitions.

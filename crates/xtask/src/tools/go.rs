@@ -11,7 +11,7 @@ use super::python;
 use crate::{process, workspace};
 
 /// A module below `tools/`.
-pub(super) struct Module {
+pub(crate) struct Module {
     /// The folder with its go.mod.
     folder: &'static str,
     /// The module that it pins, which contains the commands.
@@ -31,7 +31,8 @@ const fn plain(folder: &'static str, path: &'static str) -> Module {
     Module { folder, path, version_variable: None, tag: None }
 }
 
-pub(super) const KUBERNETES: Module = kubernetes("kubernetes");
+/// The Kubernetes that Bindery is compared with.
+pub(crate) const KUBERNETES: Module = kubernetes("kubernetes");
 
 pub(super) const fn kubernetes(folder: &'static str) -> Module {
     module(folder, "k8s.io/kubernetes", "k8s.io/component-base/version.gitVersion")
@@ -120,7 +121,7 @@ impl Module {
     }
 
     /// The files of the pinned module, downloaded if the module cache lacks them.
-    pub(super) fn fetch(&self) -> Result<PathBuf> {
+    pub(crate) fn fetch(&self) -> Result<PathBuf> {
         let mut command = Command::new(go()?);
         command.args(["mod", "download", "-json", self.path]).current_dir(folder(self.folder));
         let printed: Value = serde_json::from_str(&process::output(command.env_remove("GOFLAGS"))?)
@@ -169,7 +170,7 @@ fn read(folder_name: &str, name: &str) -> Result<String> {
 }
 
 /// Go, as all tools are built by it.
-pub(super) fn command() -> Result<Command> {
+pub(crate) fn command() -> Result<Command> {
     // A build takes minutes of every core; other work goes first.
     let mut command = Command::new("nice");
     command.args(["-n", "10"]).arg(go()?).env("CGO_ENABLED", "0").env_remove("GOFLAGS");
