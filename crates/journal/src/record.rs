@@ -217,9 +217,7 @@ impl Record {
         let (reads, redacted) = Default::default();
         Ok(Self { evidence, guard, chain, policies, fuel: None, reads, redacted })
     }
-}
 
-impl Record {
     /// Checks what reports repeat, so that no record makes a report of any length.
     fn check(&self) -> Result<(), String> {
         let Evidence { engine, request, exchanges, .. } = &self.evidence;

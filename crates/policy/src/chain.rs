@@ -310,6 +310,11 @@ impl Asked<'_> {
     pub(crate) fn rejection(&self, row: &VolumeRow<'_>) -> Option<u32> {
         self.context.narrowing()?.rejection_of(row.capacity, |column| self.shown.value(column, row))
     }
+
+    /// Whether the policy judges volumes, beyond its requirements.
+    pub(crate) fn judges(&self) -> bool {
+        self.context.narrowing().is_some_and(|narrowing| narrowing.judge)
+    }
 }
 
 impl Applied<'_> {
@@ -320,15 +325,9 @@ impl Applied<'_> {
 
     /// The policy that scores the fewest candidates, and how many.
     pub(crate) fn scores_fewest(&self) -> Option<(&Text, usize)> {
-        let limits = self.scoring().map(|asked| (&asked.policy.name, asked.policy.max_candidates));
+        let scoring = self.asked.iter().filter(|asked| asked.matcher.metadata().scores && asked.judges());
+        let limits = scoring.map(|asked| (&asked.policy.name, asked.policy.max_candidates));
         limits.min_by_key(|(_, max)| *max)
-    }
-
-    fn scoring(&self) -> impl Iterator<Item = &Asked<'_>> {
-        self.asked.iter().filter(|asked| {
-            asked.matcher.metadata().scores
-                && asked.context.narrowing().is_some_and(|narrowing| narrowing.judge)
-        })
     }
 
     /// Whether rejected volumes can hold the claim back.

@@ -8,7 +8,7 @@ use bindery_core::{Answer, Evidence, Exchange, Lookup, Quantity, Question, Selec
 use serde::Serialize;
 
 use crate::kept::Verdict;
-use crate::{MatcherEvidence, Narrowing, PolicyEvidence, Wish};
+use crate::{AskedAgain, MatcherEvidence, Narrowing, PolicyEvidence, Wish};
 
 /// What becomes of a decision if policies answer otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -60,14 +60,10 @@ impl Answers {
 }
 
 impl PolicyEvidence {
-    /// What these answers make of the decision that rests on the recorded ones; `None` for nothing. `given`
-    /// is the volume that the decision gives the claim.
-    pub(crate) fn effect_of(
-        &self,
-        answers: &Answers,
-        decision: &Evidence,
-        given: Option<&Text>,
-    ) -> Option<Effect> {
+    /// What the answers make of the decision that rests on the recorded ones; `None` for nothing. `given` is
+    /// the volume that the decision gives the claim.
+    pub fn effect(&self, asked: &AskedAgain, decision: &Evidence, given: Option<&Text>) -> Option<Effect> {
+        let answers = &asked.answers;
         self.other_wish(answers).or_else(|| {
             let rests_on_matchers = decision.exchanges.iter().any(|it| rests_on_matchers(&it.question));
             if rests_on_matchers { self.other_choice(answers, decision, given) } else { None }

@@ -316,13 +316,6 @@ fn check_count(what: &str, found: usize, max: usize, policy: &AskedPolicy) -> Re
     Err(format!("has {found} {what} of policy {:?}; the limit is {max}", policy.name))
 }
 
-impl Asked<'_> {
-    /// Whether the policy judges volumes, beyond its requirements.
-    fn judges(&self) -> bool {
-        self.context.narrowing().is_some_and(|narrowing| narrowing.judge)
-    }
-}
-
 impl AskedPolicy {
     pub(crate) fn new(name: &Text, settings: &str, metadata: &Metadata, digest: &str) -> Self {
         Self {

@@ -126,22 +126,19 @@ impl<'a> Filtered<'a> {
                 (Applied { asked, skipped, columns: chain.columns() }, Some(waits))
             }
         };
-        let (lists, told, scans, named, unscored) = Default::default();
-        let rejected = Rejected::new();
-        let wants_all = false;
         Self {
             index,
             claim,
             applied,
             waits,
             rounds,
-            lists,
-            told,
-            unscored,
-            rejected,
-            scans,
-            named,
-            wants_all,
+            lists: BTreeMap::new(),
+            told: BTreeMap::new(),
+            unscored: None,
+            rejected: Rejected::new(),
+            scans: BTreeMap::new(),
+            named: BTreeMap::new(),
+            wants_all: false,
         }
     }
 

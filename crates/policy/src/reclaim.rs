@@ -207,9 +207,7 @@ impl Chain {
         }
         Ok(unsure.unwrap_or_default())
     }
-}
 
-impl Chain {
     /// Whether a reclaimer has kept a released volume, and none that is loaded applies to it any more: it
     /// stays until a person decides.
     pub fn has_left(&self, volume: &Volume, last: Option<&FormerClaim>) -> bool {

@@ -2,15 +2,15 @@
 
 use std::fmt::Write as _;
 
-use bindery_core::{Evidence, Text};
+use bindery_core::Text;
 use serde::Serialize;
 
 use crate::effect::Answers;
 use crate::evidence::AskedPolicy;
 use crate::kept::Verdict;
 use crate::{
-    Candidates, Chain, Effect, Judged, Matcher, MatcherEvidence, Narrowing, Policy, PolicyCall,
-    PolicyEvidence, PolicyFault, PolicyFunction, ReclaimRule, Reclaimer, ReclaimerEvidence, Wish,
+    Candidates, Chain, Judged, Matcher, MatcherEvidence, Narrowing, Policy, PolicyCall, PolicyEvidence,
+    PolicyFault, PolicyFunction, ReclaimRule, Reclaimer, ReclaimerEvidence, Wish,
 };
 
 /// What became of recorded answers that were asked for again.
@@ -31,7 +31,7 @@ pub struct AskedAgain {
     pub not_recorded: usize,
     /// How the loaded policies are others than those that were asked, as sentences.
     pub notes: Vec<String>,
-    answers: Answers,
+    pub(crate) answers: Answers,
 }
 
 /// A policy answers otherwise than it did, or uses other fuel.
@@ -71,12 +71,6 @@ impl PolicyEvidence {
             asked.reclaimer(evidence, &self.calls, loaded);
         }
         asked
-    }
-
-    /// What the answers make of the decision that rests on the recorded ones; `None` for nothing. `given` is
-    /// the volume that the decision gives the claim.
-    pub fn effect(&self, asked: &AskedAgain, decision: &Evidence, given: Option<&Text>) -> Option<Effect> {
-        self.effect_of(&asked.answers, decision, given)
     }
 
     /// Asks a module again what the policy of this name was asked, with the recorded settings.
@@ -301,18 +295,7 @@ impl MatcherEvidence {
             && verdicts.len() == volumes.len()
             && claim.facts.len() == policy.claim_facts.len()
     }
-}
 
-impl ReclaimerEvidence {
-    /// As [`MatcherEvidence::is_whole`].
-    pub fn is_whole(&self) -> bool {
-        let Self { policy, shown, .. } = self;
-        let facts = shown.claim.as_ref().map_or(policy.claim_facts.len(), Vec::len);
-        facts == policy.claim_facts.len() && shown.columns.len() == policy.columns.len()
-    }
-}
-
-impl MatcherEvidence {
     /// What a volume must be, in words.
     pub fn narrowing_in_words(&self) -> String {
         self.policy.narrowing(&self.narrowing)
@@ -326,6 +309,13 @@ impl MatcherEvidence {
 }
 
 impl ReclaimerEvidence {
+    /// As [`MatcherEvidence::is_whole`].
+    pub fn is_whole(&self) -> bool {
+        let Self { policy, shown, .. } = self;
+        let facts = shown.claim.as_ref().map_or(policy.claim_facts.len(), Vec::len);
+        facts == policy.claim_facts.len() && shown.columns.len() == policy.columns.len()
+    }
+
     /// The answer in words.
     pub fn answer_in_words(&self) -> String {
         self.policy.judged(self.judged)

@@ -26,20 +26,14 @@ pub fn claim_facts(
     namespace: &NamespaceLabels,
     class: &Lookup<Arc<Class>>,
 ) -> Vec<Option<Text>> {
-    metadata.claim_facts.iter().map(|fact| claim_fact(fact, claim, namespace, class)).collect()
-}
-
-pub(crate) fn claim_fact(
-    fact: &ClaimFact,
-    claim: &Claim,
-    namespace: &NamespaceLabels,
-    class: &Lookup<Arc<Class>>,
-) -> Option<Text> {
-    match fact {
-        ClaimFact::NamespaceLabel(key) => namespace.as_ref().found()?.get(key).cloned(),
-        ClaimFact::ClassParameter(_) => class.as_ref().found()?.parameters.get(fact).cloned(),
-        fact => claim.fact(fact).cloned(),
-    }
+    let value = |fact: &ClaimFact| -> Option<Text> {
+        match fact {
+            ClaimFact::NamespaceLabel(key) => namespace.as_ref().found()?.get(key).cloned(),
+            ClaimFact::ClassParameter(_) => class.as_ref().found()?.parameters.get(fact).cloned(),
+            fact => claim.fact(fact).cloned(),
+        }
+    };
+    metadata.claim_facts.iter().map(value).collect()
 }
 
 /// Volumes as the rows that a matcher judges. `spread` has how many volumes of siblings share the value of

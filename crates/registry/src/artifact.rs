@@ -95,11 +95,7 @@ impl Artifact {
 /// # Errors
 ///
 /// It is larger than what [`pull`] reads, or cannot be written.
-pub async fn push(
-    to: &dyn Repository,
-    artifact: &Artifact,
-    tag: Option<&str>,
-) -> std::result::Result<Digest, RegistryError> {
+pub async fn push(to: &dyn Repository, artifact: &Artifact, tag: Option<&str>) -> Result<Digest> {
     artifact.check()?;
     let config = artifact.config();
     let manifest = artifact.manifest(&config);
@@ -149,10 +145,7 @@ pub(crate) async fn put_referrer(to: &dyn Repository, manifest: &Manifest) -> Re
 /// # Errors
 ///
 /// It cannot be read, or is not that of a module.
-pub async fn pull_manifest(
-    from: &dyn Repository,
-    name: &Name,
-) -> std::result::Result<(Digest, Manifest), RegistryError> {
+pub async fn pull_manifest(from: &dyn Repository, name: &Name) -> Result<(Digest, Manifest)> {
     let bytes = from.manifest(name).await?;
     let what = format!("manifest {name}");
     let manifest = Manifest::parse(&bytes, &what)?;
@@ -179,10 +172,7 @@ pub async fn pull_manifest(
 ///
 /// It cannot be read, is not that of a module, or breaks a limit. [`RegistryError::NotFound`]: no referrer
 /// has golden cases that the manifest names.
-pub async fn pull(
-    from: &dyn Repository,
-    name: &Name,
-) -> std::result::Result<(Digest, Artifact), RegistryError> {
+pub async fn pull(from: &dyn Repository, name: &Name) -> Result<(Digest, Artifact)> {
     let (digest, manifest) = pull_manifest(from, name).await?;
     let module = from.blob(&manifest.layers[0], MODULE_MAX).await?;
     let cases = named(&digest, &manifest, media::CASES_ANNOTATION, EXTRAS_MAX)?;
@@ -289,11 +279,7 @@ fn file_name(layer: &Descriptor) -> String {
 /// # Errors
 ///
 /// It cannot be read or written, is not that of a module, or breaks a limit.
-pub async fn copy(
-    from: &dyn Repository,
-    to: &dyn Repository,
-    name: &Name,
-) -> std::result::Result<Digest, RegistryError> {
+pub async fn copy(from: &dyn Repository, to: &dyn Repository, name: &Name) -> Result<Digest> {
     let (digest, manifest) = pull_manifest(from, name).await?;
     to.put_blob(&from.blob(&manifest.layers[0], MODULE_MAX).await?).await?;
     to.put_blob(&from.blob(&manifest.config, CONFIG_MAX).await?).await?;

@@ -59,7 +59,7 @@ impl Registry {
         authorities: Option<&[u8]>,
         credentials: Option<Credentials>,
         timeouts: Timeouts,
-    ) -> std::result::Result<Self, RegistryError> {
+    ) -> Result<Self> {
         Ok(Self { transport: Transport::new(authorities, timeouts)?, credentials })
     }
 
@@ -75,7 +75,7 @@ impl Registry {
     /// # Errors
     ///
     /// The authorities cannot be read.
-    pub fn trusting(&self, authorities: &[u8]) -> std::result::Result<Self, RegistryError> {
+    pub fn trusting(&self, authorities: &[u8]) -> Result<Self> {
         Self::new(Some(authorities), None, self.transport.timeouts)
     }
 
@@ -84,7 +84,7 @@ impl Registry {
     /// # Errors
     ///
     /// The credentials cannot be read.
-    pub fn repository(&self, of: &Reference, access: Access) -> std::result::Result<Remote, RegistryError> {
+    pub fn repository(&self, of: &Reference, access: Access) -> Result<Remote> {
         let host = if of.host() == HUB { HUB_REGISTRY } else { of.host() };
         let found = self.credentials.as_ref().map(|file| file.find(host, of.repository())).transpose()?;
         let (login, why_not) = found.map(|found| (found.login, found.why_not)).unwrap_or_default();
@@ -261,9 +261,14 @@ fn message(body: &[u8]) -> String {
     if message.is_empty() { message } else { format!(": {message:?}") }
 }
 
-/// Where an answer points to: a URL, or a path of the same host.
+/// Where an answer points to.
 fn location(from: &Uri, headers: &HeaderMap) -> Result<Uri> {
-    let text = headers.get(http::header::LOCATION).and_then(|value| value.to_str().ok());
+    let location = headers.get(http::header::LOCATION);
+    target(from, location.and_then(|value| value.to_str().ok()))
+}
+
+/// What a text of an answer points to: a URL, or a path of the same host.
+fn target(from: &Uri, text: Option<&str>) -> Result<Uri> {
     let host = from.authority().map(ToString::to_string).unwrap_or_default();
     let wrong = || RegistryError::Invalid(format!("{host} points to {text:?}, which is no URL"));
     let location = text.ok_or_else(wrong)?;

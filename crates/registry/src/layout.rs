@@ -61,7 +61,7 @@ impl Layout {
     /// # Errors
     ///
     /// There is no layout.
-    pub fn entries(&self) -> std::result::Result<Vec<Descriptor>, RegistryError> {
+    pub fn entries(&self) -> Result<Vec<Descriptor>> {
         let bytes = self.read(&self.folder.join("index.json"), INDEX_MAX)?;
         Ok(Index::parse(&bytes, &self.name("index.json"))?.descriptors().collect())
     }
@@ -152,7 +152,7 @@ impl Layout {
     /// # Errors
     ///
     /// It is larger than a module may be, or cannot be written.
-    pub async fn put_module(&self, module: Vec<u8>) -> std::result::Result<(), RegistryError> {
+    pub async fn put_module(&self, module: Vec<u8>) -> Result<()> {
         let digest = Digest::of(&module);
         if self.module(&digest).await.is_ok() {
             return Ok(());
@@ -166,7 +166,7 @@ impl Layout {
     /// # Errors
     ///
     /// It is not there, or was changed.
-    pub async fn module(&self, digest: &Digest) -> std::result::Result<Vec<u8>, RegistryError> {
+    pub async fn module(&self, digest: &Digest) -> Result<Vec<u8>> {
         let (_, artifact) = pull(self, &Name::Tag(module_tag(digest))).await?;
         digest.check(&artifact.module, &self.name("the module"))?;
         Ok(artifact.module)
@@ -179,7 +179,7 @@ impl Layout {
     /// # Errors
     ///
     /// The folder cannot be read or written.
-    pub fn retain(&self, keep: impl Fn(&Digest) -> bool) -> std::result::Result<(), RegistryError> {
+    pub fn retain(&self, keep: impl Fn(&Digest) -> bool) -> Result<()> {
         let writing = self.writing.lock();
         let _locked = self.lock()?;
         let mut index = Index::default();

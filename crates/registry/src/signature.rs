@@ -101,7 +101,7 @@ pub async fn sign(
     reference: &Reference,
     key: &SigningKey,
     format: Format,
-) -> std::result::Result<(), RegistryError> {
+) -> Result<()> {
     let Some(digest) = reference.digest() else {
         return invalid(format!("{reference} names no digest; a tag may be moved while it is signed"));
     };
@@ -118,11 +118,7 @@ pub async fn sign(
 ///
 /// [`RegistryError::Unverified`]: they have not; the sentence says what was found. Others: signatures cannot
 /// be read.
-pub async fn verify(
-    from: &dyn Repository,
-    subject: &Digest,
-    trusted: &TrustedKeys,
-) -> std::result::Result<Verified, RegistryError> {
+pub async fn verify(from: &dyn Repository, subject: &Digest, trusted: &TrustedKeys) -> Result<Verified> {
     let mut search = Search { subject, trusted, found: BTreeSet::new(), counts: Counts::default() };
     let is_bundle = |(kind, _): &(String, Digest)| kind == media::BUNDLE;
     for (_, referrer) in typed_referrers(from, subject).await?.into_iter().filter(is_bundle) {
@@ -130,7 +126,7 @@ pub async fn verify(
             break;
         }
         let outcome = bundle::read(from, &referrer, subject).await;
-        search.count(outcome, |bundle, key| bundle.is_signed_by(key))?;
+        search.count(outcome)?;
     }
     if !search.ends() {
         let tag = Name::Tag(signatures_tag(subject));
@@ -139,7 +135,7 @@ pub async fn verify(
                 break;
             }
             let outcome = simple::read(from, &layer).await;
-            search.count(outcome, |payload, key| payload.is_signed_by(key))?;
+            search.count(outcome)?;
         }
     }
     search.end()
@@ -155,6 +151,8 @@ async fn signature_layers(from: &dyn Repository, tag: &Name) -> Result<Vec<Descr
 
 /// A signature and what it is of.
 trait Signature {
+    fn is_signed_by(&self, key: &PublicKey) -> bool;
+
     /// The digest of the manifest that is signed; none if what is signed is something else.
     fn subject(&self) -> Option<Digest>;
 }
@@ -194,11 +192,7 @@ impl Search<'_> {
 
     /// Counts a signature. Only a registry that may answer later is an error: a signature that cannot be
     /// read is none.
-    fn count<S: Signature>(
-        &mut self,
-        signature: Result<S>,
-        is_signed_by: impl Fn(&S, &PublicKey) -> bool,
-    ) -> Result<()> {
+    fn count(&mut self, signature: Result<impl Signature>) -> Result<()> {
         self.counts.looked_at += 1;
         let signature = match signature {
             Ok(signature) => signature,
@@ -208,7 +202,7 @@ impl Search<'_> {
                 return Ok(());
             }
         };
-        let mut signers = self.trusted.keys.iter().filter(|key| is_signed_by(&signature, key)).peekable();
+        let mut signers = self.trusted.keys.iter().filter(|key| signature.is_signed_by(key)).peekable();
         // What is signed is believed only once the signature is checked.
         match (signers.peek().is_some(), signature.subject() == Some(*self.subject)) {
             (false, _) => self.counts.by_others += 1,

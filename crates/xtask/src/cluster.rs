@@ -136,7 +136,7 @@ fn up(arguments: &Up) -> Result<()> {
     let node = if composition.has_node { Some(node::Programs::install(&place)?) } else { None };
     let control_plane = control_plane::Programs::install(composition)?;
     {
-        let _lock = place.lock()?;
+        let _lock = Place::lock()?;
         match State::of(&place)? {
             State::Up(found) if found == composition => {}
             State::Up(found) => {
@@ -145,9 +145,9 @@ fn up(arguments: &Up) -> Result<()> {
             State::Incomplete => {
                 eprintln!("removing what an earlier run has left of cluster {}", place.name());
                 remove(&place)?;
-                start(&place, composition, &control_plane, node.as_ref())?;
+                start(&place, &control_plane, node.as_ref())?;
             }
-            State::Absent => start(&place, composition, &control_plane, node.as_ref())?,
+            State::Absent => start(&place, &control_plane, node.as_ref())?,
         }
     }
     crate::say(format_args!("{}", place.export()));
@@ -161,15 +161,14 @@ fn up(arguments: &Up) -> Result<()> {
 /// Starts a whole cluster, or leaves nothing of it.
 fn start(
     place: &Place,
-    composition: Composition,
     control_plane: &control_plane::Programs,
     node: Option<&node::Programs>,
 ) -> Result<()> {
     place.create()?;
     let mut servers = Servers::new(place);
     let started = match node {
-        Some(node) => node::start(&mut servers, composition, control_plane, node),
-        None => control_plane::start_alone(&mut servers, composition, control_plane),
+        Some(node) => node::start(&mut servers, control_plane, node),
+        None => control_plane::start_alone(&mut servers, control_plane),
     };
     let recorded = started.and_then(|record| place.write_record(&record));
     if recorded.is_err() {
@@ -179,7 +178,7 @@ fn start(
 }
 
 fn down(place: &Place) -> Result<()> {
-    let _lock = place.lock()?;
+    let _lock = Place::lock()?;
     if !place.exists() {
         eprintln!("there is no cluster {}", place.name());
         return Ok(());
@@ -188,9 +187,8 @@ fn down(place: &Place) -> Result<()> {
 }
 
 fn load(place: &Place, archive: &Path) -> Result<()> {
-    let _lock = place.lock()?;
-    let record = if place.exists() { place.record()? } else { None };
-    let Some(holder) = record.and_then(|record| record[HOLDER].as_i64()) else {
+    let _lock = Place::lock()?;
+    let Some(holder) = place.record()?.and_then(|record| record[HOLDER].as_i64()) else {
         bail!("cluster {} has no node: `{} --node` starts one", place.name(), place.command("up"))
     };
     let holder = Pid::from_raw(holder.try_into()?).context("the record names no process")?;

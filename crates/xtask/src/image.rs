@@ -123,7 +123,7 @@ struct About {
 impl About {
     /// Reads it from the checkout.
     fn read() -> Result<Self> {
-        let package = packages::ours(workspace::metadata()?, program::NAME)?;
+        let package = packages::ours(program::NAME)?;
         let text = |field: &str| packages::text(package, field);
         let time = ["show", "--no-patch", "--date=format-local:%Y-%m-%dT%H:%M:%SZ", "--format=%cd"];
         let created = git(&time)?.unwrap_or_else(|| oci::BEGINNING.to_owned());

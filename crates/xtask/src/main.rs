@@ -2,21 +2,6 @@
 //!
 //! Every command installs what it needs, or says in one sentence what to install. It builds into cargo's
 //! target folder and installs into the tools cache (`BINDERY_CACHE`, by default `~/.cache/bindery`).
-//!
-//! - [`tools`]: the pinned programs that tests and checks use, built from packages;
-//! - [`components`]: the default engine and the policies that ship, as WebAssembly components;
-//! - [`check`], [`mod@test`]: what a change must pass;
-//! - [`conformance`]: recorded cases of upstream's controller; [`mod@record`]: how they are recorded;
-//! - [`defects`]: known bugs that the tests must catch;
-//! - [`mod@bench`]: benchmarks; [`soak`]: tests that take hours;
-//! - [`chart`]: the generated parts of the Helm chart; [`crds`]: the definitions of Bindery's kinds in it;
-//! - [`mod@reference`]: the reference for authors of policies;
-//! - [`image`]: Bindery's container image; [`oci`]: the format of container images;
-//! - [`cluster`]: a real cluster on this machine; [`playground`]: a simulated one;
-//! - [`toolchain`]: a Rust that compiles for other targets;
-//! - [`packages`]: the packages that a package is compiled of;
-//! - [`workspace`], [`process`]: paths, and running other programs;
-//! - [`timing`]: how long the parts of a run take.
 
 mod bench;
 mod chart;

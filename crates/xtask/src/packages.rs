@@ -30,7 +30,7 @@ pub(crate) fn reached(package: &str, target: &str, edges: &str) -> Result<Vec<&'
         })
         .collect();
     let mut found = Vec::new();
-    for package in list(workspace::metadata()?, "packages")? {
+    for package in all()? {
         if named.contains(&(text(package, "name")?, text(package, "version")?)) {
             found.push(package);
         }
@@ -42,16 +42,16 @@ pub(crate) fn reached(package: &str, target: &str, edges: &str) -> Result<Vec<&'
 }
 
 /// A package of the workspace.
-pub(crate) fn ours<'a>(metadata: &'a Value, package: &str) -> Result<&'a Value> {
-    list(metadata, "packages")?
+pub(crate) fn ours(package: &str) -> Result<&'static Value> {
+    all()?
         .iter()
         .find(|candidate| candidate["name"] == package && candidate["source"].is_null())
         .with_context(|| format!("the workspace has no package {package}"))
 }
 
-/// A list of cargo's metadata.
-pub(crate) fn list<'a>(value: &'a Value, field: &str) -> Result<&'a Vec<Value>> {
-    value[field].as_array().with_context(|| format!("cargo's metadata has no list {field}"))
+/// All packages of cargo's metadata.
+fn all() -> Result<&'static Vec<Value>> {
+    workspace::metadata()?["packages"].as_array().context("cargo's metadata has no list packages")
 }
 
 /// A text of cargo's metadata.

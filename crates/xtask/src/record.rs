@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-use crate::{process, tools, workspace};
+use crate::tools::go;
+use crate::{process, workspace};
 
 /// The package that is copied.
 const PACKAGE: &str = "k8s.io/kubernetes/pkg/controller/volume/persistentvolume";
@@ -39,7 +40,7 @@ pub(crate) fn record(worlds: &Path, cases: &Path) -> Result<()> {
     let folder = workspace::target_folder()?.join("recorder");
     lay_out(&folder)?;
     let recorder = folder.join("recorder");
-    let mut build = tools::go_command()?;
+    let mut build = go::command()?;
     // `-mod=mod`: the checksums of upstream's test dependencies are not pinned.
     build.args(["test", "-mod=mod", "-vet=off", "-trimpath", "-c", "-o"]).arg(&recorder).arg(COPY);
     process::run(build.current_dir(&folder))?;
@@ -50,7 +51,7 @@ pub(crate) fn record(worlds: &Path, cases: &Path) -> Result<()> {
 
 /// Makes a module of upstream's package, its framework, and the recorder.
 fn lay_out(folder: &Path) -> Result<()> {
-    let upstream = tools::kubernetes_sources()?.join("pkg/controller/volume/persistentvolume");
+    let upstream = go::KUBERNETES.fetch()?.join("pkg/controller/volume/persistentvolume");
     let recorder = workspace::root().join("tests/conformance/recorder");
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;

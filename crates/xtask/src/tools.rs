@@ -11,7 +11,7 @@
 
 mod cargo;
 pub(crate) mod debian;
-mod go;
+pub(crate) mod go;
 mod javascript;
 mod python;
 
@@ -148,16 +148,6 @@ fn offer_etcd(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// The sources of the Kubernetes that Bindery is compared with.
-pub(crate) fn kubernetes_sources() -> Result<PathBuf> {
-    go::KUBERNETES.fetch()
-}
-
-/// Go, for building what is not a tool.
-pub(crate) fn go_command() -> Result<Command> {
-    go::command()
-}
-
 /// Installs cert-manager, and passes to a command the paths of its programs and of its resource definitions.
 pub(crate) fn offer_cert_manager(command: &mut Command) -> Result<()> {
     command.env("BINDERY_CERT_MANAGER_CONTROLLER", install(Tool::CertManagerController)?);
@@ -215,7 +205,7 @@ pub(crate) fn componentize() -> Result<Componentize> {
 /// The definitions of the custom resources of cert-manager and of the Prometheus operator that the chart
 /// contains.
 pub(crate) fn definitions() -> Result<Vec<PathBuf>> {
-    let [cert_manager, prometheus] = go::DEFINITIONS.map(|(folder, module)| go::fetch(folder, module));
+    let [cert_manager, prometheus] = go::DEFINITIONS.map(|module| module.fetch());
     let (certificates, monitoring) =
         (cert_manager?.join("deploy/crds"), prometheus?.join("example/prometheus-operator-crd"));
     Ok(vec![

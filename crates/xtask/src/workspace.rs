@@ -126,16 +126,12 @@ pub(crate) fn content_key<Part: AsRef<[u8]>>(parts: impl IntoIterator<Item = Par
         hasher.update((part.len() as u64).to_le_bytes());
         hasher.update(part);
     }
-    hexadecimal(&hasher.finalize())
+    format!("{:x}", hasher.finalize())
 }
 
 /// The SHA-256 of some bytes in hexadecimal.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
-    hexadecimal(&Sha256::digest(bytes))
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    format!("{:x}", Sha256::digest(bytes))
 }
 
 #[cfg(test)]

@@ -8,9 +8,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::request::AdmissionRequest;
 use super::response::AdmissionResponse;
+use super::wording::Sentence;
 
 /// The warning about an object whose review has not ended in time.
 pub(super) const NOT_CHECKED: &str = "Bindery has not checked it: the status will say whether it works";
+
+/// Reason of the cause of a denial, as the API server gives for an invalid field.
+const INVALID: &str = "FieldValueInvalid";
 
 /// What a review finds about a policy or an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +66,8 @@ pub(super) async fn review(
     match reviewer.review(object, Arc::new(permit)).await {
         Ok(()) => AdmissionResponse::allowed(&request.uid),
         Err(PolicyFinding::Refused { field, why }) => {
-            AdmissionResponse::invalid(&request.uid, request.kind_name(), &name, (field, &why))
+            let sentence = Sentence { field, text: why };
+            AdmissionResponse::invalid(&request.uid, request.kind_name(), &name, INVALID, sentence)
         }
         Err(PolicyFinding::Doubtful(why)) => AdmissionResponse::warned(&request.uid, &why),
     }

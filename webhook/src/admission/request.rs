@@ -175,14 +175,8 @@ impl<'a> AdmissionRequest<'a> {
         let Some(is_update) = self.is_update() else { return Ok(None) };
         match self.kind() {
             ObjectKind::Other => Ok(None),
-            ObjectKind::Claim => {
-                self.check_parts()?;
-                self.claim(is_update, declared)
-            }
-            ObjectKind::Volume => {
-                self.check_parts()?;
-                self.volume(is_update, declared)
-            }
+            ObjectKind::Claim => self.claim(is_update, declared),
+            ObjectKind::Volume => self.volume(is_update, declared),
         }
     }
 
@@ -216,6 +210,7 @@ impl<'a> AdmissionRequest<'a> {
         is_update: bool,
         decode: impl Fn(&RawValue) -> Decoded<N, T>,
     ) -> Result<Option<NewAndOld<T>>, Unreadable> {
+        self.check_parts()?;
         let Some(new) = object("object", self.object, &decode).map_err(Unreadable::Object)? else {
             return Ok(None);
         };

@@ -21,9 +21,7 @@ const INVALID: (u16, &str) = (422, "Invalid");
 /// Code and reason of a denial because the author is not entitled to the request.
 const FORBIDDEN: (u16, &str) = (403, "Forbidden");
 /// The kind of claims.
-const CLAIM: &str = "PersistentVolumeClaim";
-/// Reason of the cause of a denial that no rule makes.
-const STEERING: &str = "steering-key";
+pub(super) const CLAIM: &str = "PersistentVolumeClaim";
 /// Key of the audit annotation that names the rules.
 const AUDIT_KEY: &str = "rules";
 
@@ -107,13 +105,13 @@ impl Findings {
             Reviewed::Claim { new, .. } => (CLAIM, &new.key.name),
             Reviewed::Volume { new, .. } => ("PersistentVolume", &new.name),
         };
-        let cause = |(finding, sentence): (&AdmissionFinding, Sentence)| StatusCause {
-            reason: finding.rule.name().to_owned(),
-            message: sentence.text,
-            field: sentence.field.to_owned(),
-        };
-        failure(code, kind, name, &lines.join("; "), denying.into_iter().map(cause).collect())
+        let causes = denying.into_iter().map(|(finding, sentence)| cause(finding.rule.name(), sentence));
+        failure(code, kind, name, &lines.join("; "), causes.collect())
     }
+}
+
+fn cause(reason: &str, Sentence { field, text }: Sentence) -> StatusCause {
+    StatusCause { reason: reason.to_owned(), message: text, field: field.to_owned() }
 }
 
 /// The status of a denial: its code with the reason, and the object.
@@ -156,27 +154,11 @@ impl AdmissionResponse {
         Self { patch_type: Some("JSONPatch"), patch: Some(BASE64_STANDARD.encode(patch)), ..self }
     }
 
-    /// The claim of this name has an invalid field.
-    pub(super) fn refused(uid: &str, name: &str, sentence: Sentence) -> Self {
+    /// The object of this kind and name has an invalid field. `reason` is that of the cause.
+    pub(super) fn invalid(uid: &str, kind: &str, name: &str, reason: &str, sentence: Sentence) -> Self {
         let message = sentence.line();
-        let cause = StatusCause {
-            reason: STEERING.to_owned(),
-            message: sentence.text,
-            field: sentence.field.to_owned(),
-        };
-        let status = failure(INVALID, CLAIM, name, &message, vec![cause]);
-        Self { allowed: false, status: Some(status), ..Self::allowed(uid) }
-    }
-
-    /// The object of this kind and name cannot work: a field, and what is wrong with it.
-    pub(super) fn invalid(uid: &str, kind: &str, name: &str, (field, why): (&str, &str)) -> Self {
         // kubectl prints the causes and no message.
-        let cause = StatusCause {
-            reason: "FieldValueInvalid".to_owned(),
-            message: why.to_owned(),
-            field: field.to_owned(),
-        };
-        let status = failure(INVALID, kind, name, &format!("{field}: {why}"), vec![cause]);
+        let status = failure(INVALID, kind, name, &message, vec![cause(reason, sentence)]);
         Self { allowed: false, status: Some(status), ..Self::allowed(uid) }
     }
 

@@ -15,12 +15,13 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use super::request::{AdmissionRequest, ObjectKind, Unreadable};
-use super::response::AdmissionResponse;
-use super::wording::VALUE_MAX;
-use super::{clipped, wording};
+use super::response::{AdmissionResponse, CLAIM};
+use super::wording::{Sentence, VALUE_MAX, clipped};
 
 /// The annotation that takes precedence over `spec.storageClassName`.
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+/// Reason of the cause of a denial.
+const STEERING: &str = "steering-key";
 /// The operator of the requirement.
 const EXISTS: &str = "Exists";
 /// How the class `""` is written in a setting, where an empty text would be a value that was forgotten.
@@ -281,8 +282,8 @@ fn denied(uid: &str, name: &str, wrong: &str) -> AdmissionResponse {
          out",
         clipped(wrong, VALUE_MAX)
     );
-    let sentence = wording::Sentence { field: "spec.selector", text };
-    AdmissionResponse::refused(uid, name, sentence)
+    let sentence = Sentence { field: "spec.selector", text };
+    AdmissionResponse::invalid(uid, CLAIM, name, STEERING, sentence)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! authority needs none of its own.
 
 use std::collections::BTreeSet;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
@@ -107,11 +107,8 @@ pub(super) fn mint(
 ) -> Result<(String, String), MintError> {
     let authority_key = KeyPair::generate()?;
     let mut authority = CertificateParams::default();
-    let mut fingerprint = String::new();
-    for byte in authority.key_identifier(&authority_key).iter().take(8) {
-        // Writing to a string cannot fail.
-        let _ = write!(fingerprint, "{byte:02x}");
-    }
+    let identifier = authority.key_identifier(&authority_key);
+    let fingerprint: String = identifier.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     // Clients tell authorities apart by their names.
     authority.distinguished_name.push(DnType::CommonName, format!("bindery-webhook-ca-{fingerprint}"));
     authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));

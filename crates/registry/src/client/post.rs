@@ -4,8 +4,8 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, Uri};
 use tokio::time::Instant;
 
+use super::MESSAGE_MAX;
 use super::transport::{Outgoing, Timeouts, Transport};
-use super::{MESSAGE_MAX, RegistryError};
 use crate::error::{Result, invalid};
 use crate::limits::ANSWER_MAX;
 use crate::reference::is_loopback;
@@ -34,11 +34,7 @@ impl Endpoint {
     /// # Errors
     ///
     /// The URL or the authorities cannot be used.
-    pub fn new(
-        uri: Uri,
-        authorities: Option<&[u8]>,
-        timeouts: Timeouts,
-    ) -> std::result::Result<Self, RegistryError> {
+    pub fn new(uri: Uri, authorities: Option<&[u8]>, timeouts: Timeouts) -> Result<Self> {
         let host = uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();
         match uri.scheme_str() {
             _ if host.contains('@') => return invalid("the URL has a name of a user; give a token instead"),
@@ -53,7 +49,8 @@ impl Endpoint {
     ///
     /// # Errors
     ///
-    /// There was no answer in time ([`RegistryError::Unavailable`]), or it breaks a rule or a limit.
+    /// There was no answer in time ([`Unavailable`](crate::RegistryError::Unavailable)), or it breaks a rule
+    /// or a limit.
     pub async fn post(&self, headers: HeaderMap, body: Bytes) -> Result<Posted> {
         let (method, uri, max) = (Method::POST, self.uri.clone(), ANSWER_MAX);
         let request = Outgoing { method, uri, headers, body, max, floor: None };

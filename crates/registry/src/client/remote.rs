@@ -6,7 +6,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, LINK};
 use http::{HeaderMap, Method, StatusCode, Uri};
 
 use super::transport::Answer;
-use super::{Call, Remote, location};
+use super::{Call, Remote, location, target};
 use crate::digest::Digest;
 use crate::error::{RegistryError, Result, invalid, too_large};
 use crate::limits::{ANSWER_MAX, MANIFEST_MAX, PAGES_MAX, REFERRERS_MAX};
@@ -167,10 +167,7 @@ fn next_page(uri: &Uri, headers: &HeaderMap) -> Result<Option<Uri>> {
     let link = headers.get(LINK).and_then(|link| link.to_str().ok());
     let next = link.and_then(|link| link.strip_prefix('<')?.split_once('>'));
     let Some((path, _)) = next.filter(|(_, rest)| rest.contains("next")) else { return Ok(None) };
-    let mut headers = HeaderMap::new();
-    let value = path.parse().or_else(|_| invalid(format!("{uri}: the next page is {path:?}")))?;
-    headers.insert(http::header::LOCATION, value);
-    let next = location(uri, &headers)?;
+    let next = target(uri, Some(path))?;
     if (next.scheme(), next.authority()) != (uri.scheme(), uri.authority()) {
         return invalid(format!("{uri}: the next page is at {next}; only the same host is asked"));
     }

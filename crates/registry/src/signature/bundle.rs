@@ -74,13 +74,11 @@ struct SubjectDigest {
     sha256: Option<String>,
 }
 
-impl SignedStatement {
-    pub(super) fn is_signed_by(&self, key: &PublicKey) -> bool {
+impl Signature for SignedStatement {
+    fn is_signed_by(&self, key: &PublicKey) -> bool {
         key.has_signed(&encoded(&self.payload_type, &self.payload), &self.signature)
     }
-}
 
-impl Signature for SignedStatement {
     fn subject(&self) -> Option<Digest> {
         let statement: Statement = serde_json::from_slice(&self.payload).ok()?;
         let is_signature = self.payload_type == PAYLOAD_TYPE

@@ -44,13 +44,11 @@ struct Image {
     digest: Digest,
 }
 
-impl Payload {
-    pub(super) fn is_signed_by(&self, key: &PublicKey) -> bool {
+impl Signature for Payload {
+    fn is_signed_by(&self, key: &PublicKey) -> bool {
         key.has_signed(&self.bytes, &self.signature)
     }
-}
 
-impl Signature for Payload {
     fn subject(&self) -> Option<Digest> {
         let signed: Signed = serde_json::from_slice(&self.bytes).ok()?;
         (signed.critical.kind == KIND).then_some(signed.critical.image.digest)

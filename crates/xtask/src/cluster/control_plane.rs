@@ -12,6 +12,8 @@ use crate::tools::{self, Tool};
 
 /// The programs of a control plane.
 pub(super) struct Programs {
+    /// The cluster that they are for.
+    pub(super) composition: Composition,
     etcd: PathBuf,
     kube_apiserver: PathBuf,
     pub(super) kubectl: PathBuf,
@@ -22,6 +24,7 @@ impl Programs {
     /// Installs the missing programs.
     pub(super) fn install(composition: Composition) -> Result<Self> {
         Ok(Self {
+            composition,
             etcd: tools::install(Tool::Etcd)?,
             kube_apiserver: tools::install(Tool::KubeApiserver)?,
             kubectl: tools::install(Tool::Kubectl)?,
@@ -34,32 +37,23 @@ impl Programs {
 }
 
 /// Starts a control plane without nodes on free ports of loopback, and returns its record.
-pub(super) fn start_alone(
-    servers: &mut Servers<'_>,
-    composition: Composition,
-    programs: &Programs,
-) -> Result<Value> {
+pub(super) fn start_alone(servers: &mut Servers<'_>, programs: &Programs) -> Result<Value> {
     let place = servers.place();
     let layout = Layout::on_loopback(place.folder())?;
-    start(servers, composition, programs, &layout)?;
+    start(servers, programs, &layout)?;
     until_ready(servers, programs)?;
-    start_manager(servers, composition, programs, &layout)?;
-    until_pods_are_admitted(servers, composition, programs)?;
-    Ok(composition.record(servers))
+    start_manager(servers, programs, &layout)?;
+    until_pods_are_admitted(servers, programs)?;
+    Ok(programs.composition.record(servers))
 }
 
 /// Starts etcd and kube-apiserver.
-pub(super) fn start(
-    servers: &mut Servers<'_>,
-    composition: Composition,
-    programs: &Programs,
-    layout: &Layout,
-) -> Result<()> {
+pub(super) fn start(servers: &mut Servers<'_>, programs: &Programs, layout: &Layout) -> Result<()> {
     layout.write_credentials()?;
     let mut etcd = servers.command("etcd", &programs.etcd);
     servers.start("etcd", etcd.args(layout.etcd()))?;
     // The controller manager makes the service accounts that pods get.
-    let accounts = if composition.manager == Manager::None { Accounts::Ignored } else { Accounts::Given };
+    let accounts = if programs.manager.is_none() { Accounts::Ignored } else { Accounts::Given };
     let mut api_server = servers.command("kube-apiserver", &programs.kube_apiserver);
     servers.start("kube-apiserver", api_server.args(layout.api_server(accounts)))?;
     Ok(())
@@ -78,14 +72,9 @@ pub(super) fn until_ready(servers: &mut Servers<'_>, programs: &Programs) -> Res
 }
 
 /// Starts upstream's controller manager, if the cluster has one.
-pub(super) fn start_manager(
-    servers: &mut Servers<'_>,
-    composition: Composition,
-    programs: &Programs,
-    layout: &Layout,
-) -> Result<()> {
+pub(super) fn start_manager(servers: &mut Servers<'_>, programs: &Programs, layout: &Layout) -> Result<()> {
     let Some(program) = &programs.manager else { return Ok(()) };
-    let controllers = match composition.manager {
+    let controllers = match programs.composition.manager {
         Manager::None => return Ok(()),
         Manager::Full => "*",
         Manager::WithoutBinder => bindery_servers::ALL_BUT_THE_BINDER,
@@ -97,12 +86,8 @@ pub(super) fn start_manager(
 
 /// Waits until the API server admits pods: each gets its namespace's service account, which the controller
 /// manager makes.
-pub(super) fn until_pods_are_admitted(
-    servers: &mut Servers<'_>,
-    composition: Composition,
-    programs: &Programs,
-) -> Result<()> {
-    if composition.manager == Manager::None {
+pub(super) fn until_pods_are_admitted(servers: &mut Servers<'_>, programs: &Programs) -> Result<()> {
+    if programs.manager.is_none() {
         return Ok(());
     }
     let reader = servers.reader(&programs.kubectl);

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::control_plane;
 use super::place::Place;
 use super::servers::Servers;
-use super::{Composition, HOLDER, cgroups, image, namespace};
+use super::{HOLDER, cgroups, image, namespace};
 use crate::process;
 use crate::tools::{self, Tool, debian};
 
@@ -69,7 +69,6 @@ impl Programs {
 /// Starts a control plane with one node, and returns its record.
 pub(super) fn start(
     servers: &mut Servers<'_>,
-    composition: Composition,
     control_plane: &control_plane::Programs,
     programs: &Programs,
 ) -> Result<Value> {
@@ -86,10 +85,10 @@ pub(super) fn start(
         advertised: Some(namespace::ADDRESS),
         kubeconfig: place.file("inside.kubeconfig"),
     };
-    control_plane::start(servers, composition, control_plane, &layout)?;
+    control_plane::start(servers, control_plane, &layout)?;
     start_containerd(servers, programs, holder)?;
     control_plane::until_ready(servers, control_plane)?;
-    control_plane::start_manager(servers, composition, control_plane, &layout)?;
+    control_plane::start_manager(servers, control_plane, &layout)?;
     start_kubelet(servers, programs, &layout.kubeconfig)?;
     let mut proxy = servers.command("kube-proxy", &programs.kube_proxy);
     proxy.arg("--kubeconfig").arg(&layout.kubeconfig).args(["--hostname-override", NAME]);
@@ -104,8 +103,8 @@ pub(super) fn start(
     servers.until("the node is ready", || {
         Ok(reader.get_json(&format!("/api/v1/nodes/{NAME}")).filter(is_ready))
     })?;
-    control_plane::until_pods_are_admitted(servers, composition, control_plane)?;
-    let mut record = composition.record(servers);
+    control_plane::until_pods_are_admitted(servers, control_plane)?;
+    let mut record = control_plane.composition.record(servers);
     record[HOLDER] = holder.as_raw_nonzero().get().into();
     record["images"] = image::NAMES.into();
     Ok(record)

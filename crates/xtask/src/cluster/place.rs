@@ -21,11 +21,6 @@ pub(super) struct Place {
     folder: PathBuf,
 }
 
-/// Held while a cluster is started or removed.
-pub(super) struct Lock {
-    _clusters: File,
-}
-
 /// Parses a cluster's name.
 pub(super) fn name(text: &str) -> Result<String, String> {
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -99,15 +94,16 @@ impl Place {
         format!("bindery-{}-{}", self.name, &key[..8])
     }
 
-    /// Locks the folder of all clusters, waiting while another process holds the lock.
-    pub(super) fn lock(&self) -> Result<Lock> {
+    /// Locks the folder of all clusters until the file is dropped, waiting while another process holds the
+    /// lock.
+    pub(super) fn lock() -> Result<File> {
         let path = clusters()?;
         let clusters = File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
         if clusters.try_lock().is_err() {
             eprintln!("waiting for another `cargo xtask cluster`");
             clusters.lock().with_context(|| format!("cannot lock {}", path.display()))?;
         }
-        Ok(Lock { _clusters: clusters })
+        Ok(clusters)
     }
 
     /// Whether something was started here and not removed.

@@ -11,7 +11,7 @@ use super::python;
 use crate::{process, workspace};
 
 /// A module below `tools/`.
-pub(super) struct Module {
+pub(crate) struct Module {
     /// The folder with its go.mod.
     folder: &'static str,
     /// The module that it pins, which contains the commands.
@@ -24,17 +24,21 @@ pub(super) struct Module {
 }
 
 const fn module(folder: &'static str, path: &'static str, version_variable: &'static str) -> Module {
-    Module { folder, path, version_variable: Some(version_variable), tag: None }
+    Module { version_variable: Some(version_variable), ..plain(folder, path) }
 }
 
-pub(super) const KUBERNETES: Module = kubernetes("kubernetes");
+const fn plain(folder: &'static str, path: &'static str) -> Module {
+    Module { folder, path, version_variable: None, tag: None }
+}
+
+/// The Kubernetes that Bindery is compared with.
+pub(crate) const KUBERNETES: Module = kubernetes("kubernetes");
 
 pub(super) const fn kubernetes(folder: &'static str) -> Module {
     module(folder, "k8s.io/kubernetes", "k8s.io/component-base/version.gitVersion")
 }
 
-pub(super) const ETCD: Module =
-    Module { folder: "etcd", path: "go.etcd.io/etcd/server/v3", version_variable: None, tag: None };
+pub(super) const ETCD: Module = plain("etcd", "go.etcd.io/etcd/server/v3");
 pub(super) const CONTAINERD: Module = module(
     "containerd",
     "github.com/containerd/containerd/v2",
@@ -47,8 +51,7 @@ pub(super) const HELM_3: Module =
     module("helm3", "helm.sh/helm/v3", "helm.sh/helm/v3/internal/version.version");
 pub(super) const K9S: Module =
     module("k9s", "github.com/derailed/k9s", "github.com/derailed/k9s/cmd.version");
-pub(super) const ACTIONLINT: Module =
-    Module { folder: "actionlint", path: "github.com/rhysd/actionlint", version_variable: None, tag: None };
+pub(super) const ACTIONLINT: Module = plain("actionlint", "github.com/rhysd/actionlint");
 /// Version 1.11 is the last whose commands belong to the main module. The Go proxy does not serve the modules
 /// of the later commands.
 pub(super) const CERT_MANAGER: Module = module(
@@ -83,9 +86,9 @@ pub(super) const COSIGN_2: Module =
 pub(super) const COSIGN_3: Module =
     module("cosign3", "github.com/sigstore/cosign/v3", "sigs.k8s.io/release-utils/version.gitVersion");
 /// Definitions of custom resources; no command is built.
-pub(super) const DEFINITIONS: [(&str, &str); 2] = [
-    ("definitions", "github.com/cert-manager/cert-manager"),
-    ("definitions", "github.com/prometheus-operator/prometheus-operator"),
+pub(super) const DEFINITIONS: [Module; 2] = [
+    plain("definitions", "github.com/cert-manager/cert-manager"),
+    plain("definitions", "github.com/prometheus-operator/prometheus-operator"),
 ];
 
 /// A command of a Go module.
@@ -117,9 +120,13 @@ impl Module {
         Ok(required_version(&read(self.folder, "go.mod")?, self.path)?.to_owned())
     }
 
-    /// The files of the pinned module.
-    pub(super) fn fetch(&self) -> Result<PathBuf> {
-        fetch(self.folder, self.path)
+    /// The files of the pinned module, downloaded if the module cache lacks them.
+    pub(crate) fn fetch(&self) -> Result<PathBuf> {
+        let mut command = Command::new(go()?);
+        command.args(["mod", "download", "-json", self.path]).current_dir(folder(self.folder));
+        let printed: Value = serde_json::from_str(&process::output(command.env_remove("GOFLAGS"))?)
+            .with_context(|| format!("go printed no JSON about {}", self.path))?;
+        Ok(printed["Dir"].as_str().with_context(|| format!("go names no folder of {}", self.path))?.into())
     }
 
     fn linker_flags(&self) -> Result<String> {
@@ -162,18 +169,8 @@ fn read(folder_name: &str, name: &str) -> Result<String> {
     fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// The files of a module that the go.mod of a folder below `tools/` pins, downloaded if the module cache
-/// lacks them.
-pub(super) fn fetch(pinned_by: &str, module: &str) -> Result<PathBuf> {
-    let mut command = Command::new(go()?);
-    command.args(["mod", "download", "-json", module]).current_dir(folder(pinned_by)).env_remove("GOFLAGS");
-    let printed: Value = serde_json::from_str(&process::output(&mut command)?)
-        .with_context(|| format!("go printed no JSON about {module}"))?;
-    Ok(printed["Dir"].as_str().with_context(|| format!("go names no folder of {module}"))?.into())
-}
-
 /// Go, as all tools are built by it.
-pub(super) fn command() -> Result<Command> {
+pub(crate) fn command() -> Result<Command> {
     // A build takes minutes of every core; other work goes first.
     let mut command = Command::new("nice");
     command.args(["-n", "10"]).arg(go()?).env("CGO_ENABLED", "0").env_remove("GOFLAGS");
