@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bindery_controller::{Binder, Configuration, Parts, Settings};
-use bindery_core::{Claim, ClaimKey, Cluster, Decision, Engine, EngineFault, Request};
+use bindery_core::{Claim, ClaimKey, Cluster, Decision, Engine, EngineFault, Request, Volume};
 use bindery_kit::InMemoryApi;
 pub(crate) use bindery_kit::{VOLUME_PROTECTION as PROTECTION, volume};
 use bindery_store::{Kind, Store};
@@ -25,6 +25,17 @@ where
     fn digest(&self) -> &str {
         "scripted"
     }
+}
+
+/// An API server with these objects.
+pub(crate) fn holding(
+    volumes: impl IntoIterator<Item = Volume>,
+    claims: impl IntoIterator<Item = Claim>,
+) -> Double {
+    let double = Double::new();
+    volumes.into_iter().for_each(|volume| double.add_volume(&volume));
+    claims.into_iter().for_each(|claim| double.add_claim(&claim));
+    double
 }
 
 /// A binder whose caches are complete and hold all objects.

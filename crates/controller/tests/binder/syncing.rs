@@ -9,7 +9,7 @@ use bindery_core::{
 };
 use bindery_engine::DefaultEngine;
 
-use crate::double::{Double, Scripted, binder, claim, unsynced, volume};
+use crate::double::{Scripted, binder, claim, holding, unsynced, volume};
 
 fn claim_key(name: &str) -> Key {
     Key::Claim(ClaimKey::new("ns", name))
@@ -33,8 +33,7 @@ pub(crate) fn taken(name: &str, by: &str) -> bindery_core::Volume {
 
 #[tokio::test]
 async fn nothing_is_decided_before_the_lists_are_complete() {
-    let double = Double::new();
-    double.add_claim(&claim("c1"));
+    let double = holding([], [claim("c1")]);
     let binder = unsynced(&double, DefaultEngine);
     let synced = binder.sync(&claim_key("c1")).await;
     assert_eq!(synced.result, Err(SyncError::NotSynced));
@@ -43,9 +42,7 @@ async fn nothing_is_decided_before_the_lists_are_complete() {
 
 #[tokio::test]
 async fn a_bind_sends_the_versions_that_its_own_writes_returned() {
-    let double = Double::new();
-    double.add_volume(&volume("v1"));
-    double.add_claim(&claim("c1"));
+    let double = holding([volume("v1")], [claim("c1")]);
     let binder = binder(&double, DefaultEngine);
     let synced = binder.sync(&claim_key("c1")).await;
     assert_eq!(synced.result, Ok(()));
@@ -70,9 +67,7 @@ async fn a_bind_sends_the_versions_that_its_own_writes_returned() {
 #[tokio::test]
 async fn after_a_write_that_failed_nothing_follows() {
     for nth in 1..=4 {
-        let double = Double::new();
-        double.add_volume(&volume("v1"));
-        double.add_claim(&claim("c1"));
+        let double = holding([volume("v1")], [claim("c1")]);
         let binder = binder(&double, DefaultEngine);
         double.fail_write(nth, WriteError::Conflict("changed".to_owned()));
         let synced = binder.sync(&claim_key("c1")).await;
@@ -96,9 +91,7 @@ async fn a_write_that_the_api_server_does_not_take_is_told_at_the_object() {
         (WriteError::Failed("no answer".to_owned()), 0),
     ];
     for (error, told) in refusals {
-        let double = Double::new();
-        double.add_volume(&volume("v1"));
-        double.add_claim(&claim("c1"));
+        let double = holding([volume("v1")], [claim("c1")]);
         let binder = binder(&double, DefaultEngine);
         double.fail_write(1, error.clone());
         assert!(binder.sync(&claim_key("c1")).await.result.is_err());
@@ -108,8 +101,7 @@ async fn a_write_that_the_api_server_does_not_take_is_told_at_the_object() {
 
 #[tokio::test]
 async fn an_engine_that_fails_writes_nothing() {
-    let double = Double::new();
-    double.add_claim(&claim("c1"));
+    let double = holding([], [claim("c1")]);
     let fault = EngineFault::Trapped("out of bounds".to_owned());
     let answer = fault.clone();
     let binder = binder(&double, Scripted(move |_: &Request, _: &mut dyn Cluster| Err(answer.clone())));
@@ -123,8 +115,7 @@ async fn an_engine_that_fails_writes_nothing() {
 
 #[tokio::test]
 async fn a_refused_decision_is_told_and_not_carried_out() {
-    let double = Double::new();
-    double.add_volume(&taken("v1", "c1"));
+    let double = holding([taken("v1", "c1")], []);
     let binder = binder(
         &double,
         Scripted(|request: &Request, _: &mut dyn Cluster| match &request.subject {
@@ -144,8 +135,7 @@ async fn a_refused_decision_is_told_and_not_carried_out() {
 
 #[tokio::test]
 async fn a_live_read_stops_the_decision_and_is_answered_to_the_next() {
-    let double = Double::new();
-    double.add_volume(&taken("v1", "c1"));
+    let double = holding([taken("v1", "c1")], []);
     let binder = binder(&double, DefaultEngine);
     // The cache has not seen the claim yet.
     let mut late = claim("c1");
@@ -167,8 +157,7 @@ async fn a_release_that_the_engine_did_not_prove_is_proved_by_the_guard() {
         other => panic!("{other:?}"),
     };
     let world = || {
-        let double = Double::new();
-        double.add_volume(&taken("v1", "c1"));
+        let double = holding([taken("v1", "c1")], []);
         (binder(&double, Scripted(release)), double)
     };
     let guard_read = ("ns/c1".to_owned(), Purpose::Guard);
@@ -198,8 +187,7 @@ async fn a_release_that_the_engine_did_not_prove_is_proved_by_the_guard() {
 
 #[tokio::test]
 async fn an_engine_cannot_read_for_ever() {
-    let double = Double::new();
-    double.add_claim(&claim("c1"));
+    let double = holding([], [claim("c1")]);
     let endless = |_: &Request, cluster: &mut dyn Cluster| {
         for number in 0.. {
             let key = ClaimKey::new("ns", format!("c{number}"));
@@ -217,9 +205,7 @@ async fn an_engine_cannot_read_for_ever() {
 
 #[tokio::test]
 async fn a_decision_that_the_cluster_outdates_each_time_is_tried_four_times() {
-    let double = Double::new();
-    double.add_volume(&volume("v1"));
-    double.add_claim(&claim("c1"));
+    let double = holding([volume("v1")], [claim("c1")]);
     let engine = |request: &Request, cluster: &mut dyn Cluster| {
         let volume = cluster.volume(Source::Overlay, "v1".into())?;
         match (&request.subject, volume) {
@@ -241,10 +227,7 @@ async fn a_decision_that_the_cluster_outdates_each_time_is_tried_four_times() {
 
 #[tokio::test(start_paused = true)]
 async fn of_two_claims_one_gets_the_volume_and_the_other_waits_for_it() {
-    let double = Double::new();
-    double.add_volume(&volume("v1"));
-    double.add_claim(&claim("c1"));
-    double.add_claim(&claim("c2"));
+    let double = holding([volume("v1")], [claim("c1"), claim("c2")]);
     let binder = binder(&double, DefaultEngine);
     let held = Arc::clone(&double.gate).acquire_many_owned(1_000).await.unwrap();
     let first = {
