@@ -1,7 +1,7 @@
 //! What people try in their first hour: the start of the playground as README tells, installs by Helm and
 //! kustomize, and the Python client.
 //!
-//! `playground.rs` runs the examples and the usual verbs of kubectl, `plan.rs` the manifests.
+//! `playground.rs` runs the examples and the usual verbs of kubectl, `plan` the manifests.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 

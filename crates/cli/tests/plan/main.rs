@@ -2,14 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-#[path = "plan/explain.rs"]
 mod explain;
-#[path = "plan/input.rs"]
 mod input;
-#[path = "plan/manifests.rs"]
 mod manifests;
-#[path = "plan/policies.rs"]
 mod policies;
+#[path = "../support/mod.rs"]
 mod support;
 
 use bindery_kit::json;
