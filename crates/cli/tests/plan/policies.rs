@@ -25,10 +25,7 @@ fn claim(name: &str, change: Value) -> Value {
 }
 
 fn policy(name: &str, module: &str, settings: &Value) -> Value {
-    json!({
-        "apiVersion": "policy.bindery.dev/v1alpha1", "kind": "MatchPolicy",
-        "metadata": {"name": name}, "spec": {"module": module, "settings": settings},
-    })
+    json::policy("MatchPolicy", name, &json!({"module": module, "settings": settings}))
 }
 
 /// The folder of the policies that ship.

@@ -187,12 +187,8 @@ fn a_disk_that_takes_nothing_does_not_stop_binding() {
 
 /// A document that loads a policy that ships.
 fn prefer(fast: u32) -> String {
-    let settings = json!({"scores": {"fast": fast}});
-    json!({
-        "apiVersion": "policy.bindery.dev/v1alpha1", "kind": "MatchPolicy", "metadata": {"name": "tiers"},
-        "spec": {"module": "builtin:prefer", "settings": settings},
-    })
-    .to_string()
+    let spec = json!({"module": "builtin:prefer", "settings": {"scores": {"fast": fast}}});
+    json::policy("MatchPolicy", "tiers", &spec).to_string()
 }
 
 #[test]
