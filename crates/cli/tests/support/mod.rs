@@ -73,6 +73,14 @@ impl Home {
         self.bindery_with(arguments, "")
     }
 
+    /// Runs `bindery`, which must succeed.
+    #[track_caller]
+    pub(crate) fn done(&self, arguments: &[&str]) -> Ended {
+        let ended = self.bindery(arguments);
+        assert_eq!(ended.status, 0, "{ended:?}");
+        ended
+    }
+
     /// Runs `bindery` to its end, with standard input.
     pub(crate) fn bindery_with(&self, arguments: &[&str], input: &str) -> Ended {
         ended(self.command(arguments), input)
