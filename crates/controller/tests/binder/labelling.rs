@@ -5,19 +5,18 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_controller::{Binder, Configuration, Mode, Parts, REASON_UNWRITABLE, Settings, WriteError};
+use bindery_controller::{Binder, Mode, REASON_UNWRITABLE, WriteError};
 use bindery_core::steer::steered_to;
 use bindery_core::{BindingMode, Claim, ClaimPhase, ClaimRef, Volume, VolumePhase};
-use bindery_engine::DefaultEngine;
 use bindery_kit::{Fewest, Larger, SameZone, gib, policy};
-use bindery_policy::{Chain, Policy};
+use bindery_policy::Policy;
 use bindery_store::{Delivery, Object, ObservedPod, PodContent};
 use tokio::time::Instant;
 
-use crate::double::{Double, binder_of, holding, parts, volume};
+use crate::double::{Double, holding, volume};
 use crate::operating::run_during;
 use crate::policies::{in_zone, key, zoned};
-use crate::steering::steered;
+use crate::steering::{self, steered};
 
 /// A steered claim in zone `a`, of a class that waits.
 pub(crate) fn claim(name: &str) -> Claim {
@@ -34,16 +33,13 @@ fn binder(double: &Double, policies: Vec<Policy>) -> Arc<Binder<Double>> {
 }
 
 fn binder_in(mode: Mode, double: &Double, policies: Vec<Policy>) -> Arc<Binder<Double>> {
-    let settings = Settings { mode, ..Settings::default() };
-    let configuration =
-        Configuration { policies: Arc::new(Chain::new(policies)), ..Configuration::default() };
-    let binder = binder_of(Parts { settings, configuration, ..parts(double, DefaultEngine) });
-    double.watch(binder.intake(), Duration::ZERO);
+    let binder = steering::binder_in(mode, double, policies);
     deliver_class(&binder);
     binder
 }
 
-fn deliver_class(binder: &Binder<Double>) {
+/// Delivers that class.
+pub(crate) fn deliver_class(binder: &Binder<Double>) {
     let class =
         bindery_kit::class("local", "kubernetes.io/no-provisioner", Some(BindingMode::WaitForFirstConsumer));
     binder.intake().deliver(Delivery::applied(class));
@@ -210,7 +206,7 @@ async fn until_labelled_for(double: &Double, binder: &Binder<Double>, claim: &st
 #[tokio::test(start_paused = true)]
 async fn a_volume_passes_a_claim_that_is_older_than_its_class() {
     let double = holding([], [claim("c")]);
-    let binder = crate::steering::binder(&double);
+    let binder = steering::binder(&double);
     run_during(&binder, async {
         double.rest().await;
         deliver_class(&binder);

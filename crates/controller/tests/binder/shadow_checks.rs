@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use bindery_controller::{Configuration, Mode, Parts, Settings, ShadowPart};
 use bindery_core::{
-    Action, BindingMode, Cluster, Decision, EngineFault, Follows, Message, Outcome, Request, Step, Subject,
-    Volume, VolumePhase,
+    Action, Cluster, Decision, EngineFault, Follows, Message, Outcome, Request, Step, Subject, Volume,
+    VolumePhase,
 };
 use bindery_engine::DefaultEngine;
 use bindery_kit::{SameZone, policy};
 use bindery_policy::{Difference, DifferenceKind};
-use bindery_store::Delivery;
 
 use crate::disk::Disk;
 use crate::double::{Scripted, binder_of, claim, holding, parts, volume};
@@ -87,9 +86,7 @@ async fn that_the_scheduler_might_choose_among_others_is_seen() {
     let settings = Settings { mode: Mode::Steer, ..Settings::default() };
     let configuration = Configuration { shadows: vec![zone.clone()], ..Configuration::default() };
     let binder = binder_of(Parts { settings, configuration, ..parts(&double, DefaultEngine) });
-    let consumer = Some(BindingMode::WaitForFirstConsumer);
-    let class = bindery_kit::class("local", "kubernetes.io/no-provisioner", consumer);
-    binder.intake().deliver(Delivery::applied(class));
+    labelling::deliver_class(&binder);
     use_claims(&binder, &["c"]);
     assert_eq!(binder.sync(&key("c")).await.result, Ok(()));
     assert_eq!(answered(&zone, 1).await, (1, 0));

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_controller::{Binder, Mode, Parts, REASON_UNWRITABLE, Settings, WriteError};
+use bindery_controller::{Binder, Configuration, Mode, Parts, REASON_UNWRITABLE, Settings, WriteError};
 use bindery_core::steer::{Choice, SteerWrite};
 use bindery_core::{Claim, ClaimRef, Volume, VolumePhase};
 use bindery_engine::DefaultEngine;
 use bindery_kit::gib;
+use bindery_policy::{Chain, Policy};
 use tokio::time::Instant;
 
 use crate::double::{Double, binder_of, claim, holding, parts, volume};
@@ -15,8 +16,15 @@ use crate::operating::run_during;
 use crate::policies::key;
 
 pub(crate) fn binder(double: &Double) -> Arc<Binder<Double>> {
-    let settings = Settings { mode: Mode::Steer, ..Settings::default() };
-    let binder = binder_of(Parts { settings, ..parts(double, DefaultEngine) });
+    binder_in(Mode::Steer, double, Vec::new())
+}
+
+/// A binder that sees each later change at once.
+pub(crate) fn binder_in(mode: Mode, double: &Double, policies: Vec<Policy>) -> Arc<Binder<Double>> {
+    let settings = Settings { mode, ..Settings::default() };
+    let policies = Arc::new(Chain::new(policies));
+    let configuration = Configuration { policies, ..Configuration::default() };
+    let binder = binder_of(Parts { settings, configuration, ..parts(double, DefaultEngine) });
     double.watch(binder.intake(), Duration::ZERO);
     binder
 }

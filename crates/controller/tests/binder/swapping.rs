@@ -46,9 +46,7 @@ async fn a_swap_waits_for_lists_with_the_facts_that_the_new_policies_read() {
 #[tokio::test]
 async fn a_swap_wakes_every_claim_that_waits() {
     let double = holding([in_zone(volume("v"), "b")], [zoned("c")]);
-    let policies = Arc::new(Chain::new(vec![policy("zone", SameZone)]));
-    let configuration = Configuration { policies, ..Configuration::default() };
-    let binder = binder_of(Parts { configuration, ..parts(&double, DefaultEngine) });
+    let binder = binder(&double, DefaultEngine, vec![policy("zone", SameZone)]);
     run_during(&binder, async {
         double.until("the claim waits", || double.reasons() == ["FailedBinding"]).await;
         binder.swap_policies(Arc::default()).await;
@@ -70,9 +68,7 @@ async fn a_swap_wakes_a_bound_pair_for_another_engine_alone() {
         });
         DefaultEngine.decide(request, cluster)
     });
-    let policies = Arc::new(Chain::new(vec![policy("zone", SameZone)]));
-    let configuration = Configuration { policies, ..Configuration::default() };
-    let binder = binder_of(Parts { configuration, ..parts(&double, engine) });
+    let binder = binder(&double, engine, vec![policy("zone", SameZone)]);
     let are_decided = |names: &[&str]| names.iter().all(|name| decided.lock().contains(*name));
     run_during(&binder, async {
         double.until("all are decided", || are_decided(&["bound", "c", "v"])).await;

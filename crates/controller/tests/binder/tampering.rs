@@ -3,18 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_controller::{Binder, Configuration, Mode, Parts, Settings};
+use bindery_controller::{Binder, Mode};
 use bindery_core::steer::Choice;
 use bindery_core::{Claim, ClaimPhase, ClaimRef, Volume};
-use bindery_engine::DefaultEngine;
 use bindery_kit::{SameZone, gib, policy};
-use bindery_policy::{Chain, Policy};
 use tokio::time::Instant;
 
-use crate::double::{Double, binder_of, claim, holding, parts, volume};
+use crate::double::{Double, claim, holding, volume};
 use crate::operating::run_during;
 use crate::policies::{in_zone, zoned};
-use crate::steering::{binder, steered};
+use crate::steering::{binder, binder_in, steered};
 
 /// A claim that is steered.
 fn steered_claim() -> Claim {
@@ -29,15 +27,6 @@ fn by_name(claim: &str) -> Option<ClaimRef> {
 /// How often volumes were reserved.
 fn reservations(double: &Double) -> usize {
     steered(double).iter().filter(|name| **name == "reserve volume by name").count()
-}
-
-fn binder_with(double: &Double, policies: Vec<Policy>) -> Arc<Binder<Double>> {
-    let configuration =
-        Configuration { policies: Arc::new(Chain::new(policies)), ..Configuration::default() };
-    let settings = Settings { mode: Mode::Steer, ..Settings::default() };
-    let binder = binder_of(Parts { settings, configuration, ..parts(double, DefaultEngine) });
-    double.watch(binder.intake(), Duration::ZERO);
-    binder
 }
 
 /// Removes each reservation of volume `v` until Bindery pauses.
@@ -195,7 +184,7 @@ async fn a_choice_written_by_hand_gives_no_volume_that_a_policy_rejects() {
     let double = holding([in_zone(volume("b1"), "b")], []);
     let choice = Choice { volume: "b1".into(), uid: "uid-b1".into(), withdrawn: false };
     double.add_claim(&Claim { steered: true, choice: Some(choice.into()), ..zoned("c") });
-    let binder = binder_with(&double, vec![policy("zone", SameZone)]);
+    let binder = binder_in(Mode::Steer, &double, vec![policy("zone", SameZone)]);
     run_during(&binder, async {
         // Upstream's event says nothing of policies.
         double.until("its user is told", || double.reasons().contains(&"VolumesRejected")).await;
