@@ -1,31 +1,15 @@
-//! Binders on an API server in memory, and engines by script.
+//! Binders on an API server in memory.
 
 use std::sync::Arc;
 
 use bindery_controller::{Binder, Configuration, Parts, Settings};
-use bindery_core::{Claim, ClaimKey, Cluster, Decision, Engine, EngineFault, Request, Volume};
+use bindery_core::{Claim, ClaimKey, Engine, Volume};
 use bindery_kit::InMemoryApi;
-pub(crate) use bindery_kit::{VOLUME_PROTECTION as PROTECTION, volume};
+pub(crate) use bindery_kit::{Scripted, VOLUME_PROTECTION as PROTECTION, volume};
 use bindery_store::{Kind, Store};
 
 /// The API server of these tests.
 pub(crate) type Double = InMemoryApi;
-
-/// An engine that calls a function.
-pub(crate) struct Scripted<F>(pub(crate) F);
-
-impl<F> Engine for Scripted<F>
-where
-    F: Fn(&Request, &mut dyn Cluster) -> Result<Decision, EngineFault> + Send + Sync,
-{
-    fn decide(&self, request: &Request, cluster: &mut dyn Cluster) -> Result<Decision, EngineFault> {
-        self.0(request, cluster)
-    }
-
-    fn digest(&self) -> &str {
-        "scripted"
-    }
-}
 
 /// An API server with these objects.
 pub(crate) fn holding(
