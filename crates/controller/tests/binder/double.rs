@@ -1,12 +1,13 @@
 //! Binders on an API server in memory.
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 
-use bindery_controller::{Binder, Configuration, Parts, Settings};
-use bindery_core::{Claim, ClaimKey, Engine, Volume};
+use bindery_controller::{Binder, Configuration, Parts, Settings, SyncError};
+use bindery_core::{Claim, ClaimKey, Engine, Key, Volume};
 use bindery_kit::InMemoryApi;
 pub(crate) use bindery_kit::{Scripted, VOLUME_PROTECTION as PROTECTION, volume};
 use bindery_store::{Kind, Store};
+use tokio::task::{JoinHandle, spawn_blocking};
 
 /// The API server of these tests.
 pub(crate) type Double = InMemoryApi;
@@ -53,6 +54,18 @@ pub(crate) fn parts(double: &Double, engine: impl Engine + 'static) -> Parts<Dou
 /// A binder before its caches are filled.
 pub(crate) fn unsynced(double: &Double, engine: impl Engine + 'static) -> Arc<Binder<Double>> {
     Arc::new(Binder::new(parts(double, engine)))
+}
+
+/// Begins a sync.
+pub(crate) fn begin(binder: &Arc<Binder<Double>>, key: Key) -> JoinHandle<Result<(), SyncError>> {
+    let binder = Arc::clone(binder);
+    tokio::spawn(async move { binder.sync(&key).await.result })
+}
+
+/// Waits at the barrier of a matcher.
+pub(crate) async fn meet(barrier: &Arc<Barrier>) {
+    let barrier = Arc::clone(barrier);
+    spawn_blocking(move || barrier.wait()).await.expect("the other side is there");
 }
 
 /// A claim for 1 GiB in namespace `ns`.

@@ -14,7 +14,7 @@ use bindery_kit::{AtMostTwice, Blocking, Fails, Larger, SameZone, ZONE, gib, pol
 use bindery_policy::{Chain, OnFailure, Otherwise, Policy};
 use bindery_store::Delivery;
 
-use crate::double::{Double, Scripted, binder_of, claim, holding, parts, volume};
+use crate::double::{Double, Scripted, begin, binder_of, claim, holding, meet, parts, volume};
 use crate::operating::run_during;
 use crate::syncing::taken;
 
@@ -252,22 +252,14 @@ async fn nothing_waits_for_a_matcher_but_its_own_claim() {
         values: Vec::new(),
     }];
     let binder = binder(&double, DefaultEngine, vec![blocking]);
-    let asking = {
-        let binder = Arc::clone(&binder);
-        tokio::spawn(async move { binder.sync(&key("asks")).await.result })
-    };
+    let asking = begin(&binder, key("asks"));
     // The matcher is being asked, until the barrier is reached once more.
-    tokio::task::spawn_blocking({
-        let barrier = Arc::clone(&barrier);
-        move || barrier.wait()
-    })
-    .await
-    .unwrap();
+    meet(&barrier).await;
     double.add_volume(&volume("v2"));
     binder.intake().deliver(Delivery::applied(volume("v2")));
     assert_eq!(binder.sync(&key("other")).await.result, Ok(()));
     assert_eq!(bound_to(&binder, "other").as_deref(), Some("v1"));
-    tokio::task::spawn_blocking(move || barrier.wait()).await.unwrap();
+    meet(&barrier).await;
     assert_eq!(asking.await.unwrap(), Ok(()));
     assert_eq!(bound_to(&binder, "asks").as_deref(), Some("v2"));
 }
@@ -292,13 +284,9 @@ async fn a_claim_without_policies_has_its_turn_while_many_wait_for_a_matcher() {
     let binder = binder_of(Parts { configuration, settings, ..parts(&double, DefaultEngine) });
     double.watch(binder.intake(), Duration::ZERO);
     let is_bound = |name: &str| double.claim(name).annotations.bind_completed;
-    let barrier = || {
-        let barrier = Arc::clone(&barrier);
-        tokio::task::spawn_blocking(move || barrier.wait())
-    };
     run_during(&binder, async {
         // Two matchers are being asked until the barrier is reached once more. The other claims wait.
-        barrier().await.unwrap();
+        meet(&barrier).await;
         double.add_volume(&volume("v"));
         double.add_claim(&claim("other"));
         binder.intake().deliver(Delivery::applied(volume("v")));
@@ -309,7 +297,7 @@ async fn a_claim_without_policies_has_its_turn_while_many_wait_for_a_matcher() {
         let is_bound_meanwhile = is_bound("other");
         // Before anything fails: the runtime waits for the matchers.
         for _ in 1..names.len() {
-            barrier().await.unwrap();
+            meet(&barrier).await;
         }
         double.until("all are bound", || names.iter().all(|name| is_bound(name))).await;
         assert!(is_bound_meanwhile);

@@ -21,7 +21,7 @@ use bindery_policy::{
 use bindery_store::Delivery;
 use tokio::task::{spawn_blocking, yield_now};
 
-use crate::double::{Double, Scripted, binder_of, claim, holding, parts, volume};
+use crate::double::{Double, Scripted, binder_of, claim, holding, meet, parts, volume};
 use crate::policies::{bound_to, in_zone, key, reserves_v, zoned};
 use crate::reclaiming::{DAY, after_a_day, bound, kept_for, sync};
 use crate::spreading::{fewest, sibling};
@@ -295,11 +295,7 @@ async fn what_comes_while_a_shadow_is_busy_is_dropped_or_not_comparable() {
     let blocks = matching(policy("blocks", Blocking(Arc::clone(&barrier))));
     let binder = binder(&double, vec![], std::slice::from_ref(&blocks));
     assert_eq!(binder.sync(&key("first")).await.result, Ok(()));
-    let entered = spawn_blocking({
-        let barrier = Arc::clone(&barrier);
-        move || barrier.wait()
-    });
-    entered.await.unwrap();
+    meet(&barrier).await;
     // The shadow's thread waits in the matcher.
     for number in 0..300 {
         assert_eq!(binder.sync(&key(&format!("c{number}"))).await.result, Ok(()));
@@ -309,7 +305,7 @@ async fn what_comes_while_a_shadow_is_busy_is_dropped_or_not_comparable() {
     binder.store().keep_history(false);
     binder.intake().deliver(Delivery::applied(volume("w")));
     binder.store().keep_history(true);
-    spawn_blocking(move || barrier.wait()).await.unwrap();
+    meet(&barrier).await;
     assert_eq!(answered(&blocks, 257).await, (0, 257));
 }
 

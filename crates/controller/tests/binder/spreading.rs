@@ -12,7 +12,7 @@ use bindery_policy::Policy;
 use bindery_store::Delivery;
 use tokio::time::Instant;
 
-use crate::double::{Double, Scripted, claim, holding, volume};
+use crate::double::{Double, Scripted, begin, claim, holding, meet, volume};
 use crate::operating::run_during;
 use crate::policies::{binder, bound_to, in_zone, key, reserves_v};
 use crate::syncing::taken;
@@ -94,20 +94,13 @@ async fn a_claim_is_decided_again_if_its_siblings_have_changed() {
         let barrier = Arc::new(Barrier::new(2));
         let blocking = Fewest { most, barrier: Some(Arc::clone(&barrier)) };
         let binder = binder(&double, reserves_v(), vec![policy("spread", blocking)]);
-        let syncing = {
-            let binder = Arc::clone(&binder);
-            tokio::spawn(async move { binder.sync(&key("c")).await.result })
-        };
-        let meet = || {
-            let barrier = Arc::clone(&barrier);
-            tokio::task::spawn_blocking(move || barrier.wait())
-        };
-        meet().await.unwrap();
+        let syncing = begin(&binder, key("c"));
+        meet(&barrier).await;
         binder.intake().deliver(Delivery::applied(in_zone(taken("w", "other"), "a")));
-        meet().await.unwrap();
+        meet(&barrier).await;
         // The number has changed, so the volume is judged again.
-        meet().await.unwrap();
-        meet().await.unwrap();
+        meet(&barrier).await;
+        meet(&barrier).await;
         match (is_refused, syncing.await.unwrap()) {
             (false, Ok(())) => assert_eq!(double.write_names(), ["reserve volume"]),
             (true, Err(SyncError::Refused(why))) => assert!(why.contains("its zone has enough"), "{why}"),

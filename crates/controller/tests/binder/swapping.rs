@@ -12,9 +12,8 @@ use bindery_kit::{Blocking, SameZone, keeps_labelled, policy, reclaim_rule};
 use bindery_policy::{Chain, ReclaimRule};
 use bindery_store::{Delivery, Kind, ObjectKey};
 use parking_lot::Mutex;
-use tokio::task::spawn_blocking;
 
-use crate::double::{Double, Scripted, binder_of, claim, holding, parts, volume};
+use crate::double::{Double, Scripted, begin, binder_of, claim, holding, meet, parts, volume};
 use crate::operating::run_during;
 use crate::policies::{binder, bound_to, in_zone, key, zoned};
 use crate::reclaiming::{self, annotated, bound, pair, sync};
@@ -129,18 +128,11 @@ async fn a_label_that_was_not_decoded_of_a_deleted_claim_is_not_absent() {
 async fn a_choice_that_newer_policies_reject_is_made_anew_and_is_no_refusal() {
     let double = holding([in_zone(volume("v"), "b")], [zoned("c")]);
     let barrier = Arc::new(Barrier::new(2));
-    let wait = || {
-        let barrier = Arc::clone(&barrier);
-        spawn_blocking(move || barrier.wait())
-    };
     let binder = binder(&double, DefaultEngine, vec![policy("blocks", Blocking(Arc::clone(&barrier)))]);
-    let asking = {
-        let binder = Arc::clone(&binder);
-        tokio::spawn(async move { binder.sync(&key("c")).await.result })
-    };
-    wait().await.unwrap();
+    let asking = begin(&binder, key("c"));
+    meet(&barrier).await;
     binder.swap_policies(Arc::new(Chain::new(vec![policy("zone", SameZone)]))).await;
-    wait().await.unwrap();
+    meet(&barrier).await;
     assert_eq!(asking.await.unwrap(), Ok(()));
     assert_eq!(bound_to(&binder, "c"), None);
     assert_eq!(binder.metrics().refusals.get(), 0);
@@ -150,22 +142,15 @@ async fn a_choice_that_newer_policies_reject_is_made_anew_and_is_no_refusal() {
 async fn a_decision_goes_on_while_its_policies_are_taken_away() {
     let double = holding([volume("v")], [Claim { class: Some("".into()), ..claim("c") }]);
     let barrier = Arc::new(Barrier::new(2));
-    let wait = || {
-        let barrier = Arc::clone(&barrier);
-        spawn_blocking(move || barrier.wait())
-    };
     let policies = Arc::new(Chain::new(vec![policy("blocks", Blocking(Arc::clone(&barrier)))]));
     let configuration = Configuration { policies, ..Configuration::default() };
     let settings = Settings { watches_namespaces: true, ..Settings::default() };
     let binder = binder_of(Parts { configuration, settings, ..parts(&double, DefaultEngine) });
-    let asking = {
-        let binder = Arc::clone(&binder);
-        tokio::spawn(async move { binder.sync(&key("c")).await.result })
-    };
-    wait().await.unwrap();
+    let asking = begin(&binder, key("c"));
+    meet(&barrier).await;
     // The chain has no policy in the place of the one that is being asked.
     binder.swap_policies(Arc::default()).await;
-    wait().await.unwrap();
+    meet(&barrier).await;
     assert_eq!(asking.await.unwrap(), Ok(()));
     assert_eq!(bound_to(&binder, "c").as_deref(), Some("v"));
 }

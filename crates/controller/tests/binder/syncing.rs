@@ -9,7 +9,7 @@ use bindery_core::{
 };
 use bindery_engine::DefaultEngine;
 
-use crate::double::{Scripted, binder, claim, holding, unsynced, volume};
+use crate::double::{Scripted, begin, binder, claim, holding, unsynced, volume};
 
 fn claim_key(name: &str) -> Key {
     Key::Claim(ClaimKey::new("ns", name))
@@ -230,10 +230,7 @@ async fn of_two_claims_one_gets_the_volume_and_the_other_waits_for_it() {
     let double = holding([volume("v1")], [claim("c1"), claim("c2")]);
     let binder = binder(&double, DefaultEngine);
     let held = Arc::clone(&double.gate).acquire_many_owned(1_000).await.unwrap();
-    let first = {
-        let binder = Arc::clone(&binder);
-        tokio::spawn(async move { binder.sync(&claim_key("c1")).await.result })
-    };
+    let first = begin(&binder, claim_key("c1"));
     tokio::task::yield_now().await;
     assert_eq!(binder.store().picked_for("v1"), Some(ClaimKey::new("ns", "c1")));
     // It neither picks the volume nor says that there is none.
