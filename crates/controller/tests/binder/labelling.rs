@@ -195,12 +195,12 @@ async fn a_volume_loses_its_label_when_a_sibling_gets_too_many() {
     .await;
 }
 
-/// Has a pod use a claim, and waits until a new volume has its label.
-async fn until_labelled_for(double: &Double, binder: &Binder<Double>, claim: &str) {
-    use_claims(binder, &[claim]);
+/// Has a pod use claim `d`, and waits until a new volume has its label.
+async fn until_labelled_for_d(double: &Double, binder: &Binder<Double>) {
+    use_claims(binder, &["d"]);
     double.rest().await;
     double.change(|objects| objects.put_volume(local("v", 1)));
-    double.until("it is labelled", || labelled(double, claim) == names(&["v"])).await;
+    double.until("it is labelled", || labelled(double, "d") == names(&["v"])).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -211,7 +211,7 @@ async fn a_volume_passes_a_claim_that_is_older_than_its_class() {
         double.rest().await;
         deliver_class(&binder);
         double.change(|objects| objects.put_claim(claim("d")));
-        until_labelled_for(&double, &binder, "d").await;
+        until_labelled_for_d(&double, &binder).await;
     })
     .await;
 }
@@ -227,7 +227,7 @@ async fn a_volume_passes_a_claim_that_was_made_again_and_is_not_steered() {
             objects.put_claim(Claim { uid: "uid-again".into(), steered: false, ..claim("c") });
             objects.put_claim(claim("d"));
         });
-        until_labelled_for(&double, &binder, "d").await;
+        until_labelled_for_d(&double, &binder).await;
     })
     .await;
 }

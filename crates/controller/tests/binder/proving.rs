@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use bindery_controller::{Binder, Purpose, Settings, SyncError};
-use bindery_core::{Claim, ClaimKey, ClaimPhase, Key, Volume};
+use bindery_core::{Claim, ClaimPhase, Volume};
 use bindery_engine::DefaultEngine;
 use bindery_store::Kind;
 
 use crate::double::{Double, binder, claim, holding, volume};
 use crate::operating::run_during;
+use crate::policies::key;
 use crate::syncing::taken;
 
 /// A claim that is bound to a volume.
@@ -20,10 +21,6 @@ fn bound(name: &str, volume: &Volume) -> Claim {
     claim.status.access_modes = volume.access_modes.clone();
     (claim.status.has_capacity, claim.status.capacity) = (true, volume.capacity);
     claim
-}
-
-fn key(name: &str) -> Key {
-    Key::Claim(ClaimKey::new("ns", name))
 }
 
 fn is_list_wanted(binder: &Binder<Double>) -> bool {

@@ -4,20 +4,14 @@ use std::sync::Arc;
 
 use bindery_controller::{Purpose, REASON_UNWRITABLE, SyncError, WriteError};
 use bindery_core::{
-    Action, Answer, ClaimKey, ClaimPhase, ClaimRef, Cluster, Decision, EngineFault, Key, Lookup, Message,
-    Outcome, Question, Request, Source, Step, Stop, Subject, VolumePhase,
+    Action, Answer, ClaimKey, ClaimPhase, ClaimRef, Cluster, Decision, EngineFault, Lookup, Message, Outcome,
+    Question, Request, Source, Step, Stop, Subject, VolumePhase,
 };
 use bindery_engine::DefaultEngine;
 
 use crate::double::{Scripted, begin, binder, claim, holding, unsynced, volume};
-
-fn claim_key(name: &str) -> Key {
-    Key::Claim(ClaimKey::new("ns", name))
-}
-
-fn volume_key(name: &str) -> Key {
-    Key::Volume(name.into())
-}
+use crate::operating::key as volume_key;
+use crate::policies::key as claim_key;
 
 /// A volume that carries the UID of a claim.
 pub(crate) fn taken(name: &str, by: &str) -> bindery_core::Volume {
@@ -60,7 +54,7 @@ async fn a_bind_sends_the_versions_that_its_own_writes_returned() {
     assert_eq!(binder.store().picked_for("v1"), None);
     // Own writes are laid over the cache, so a second sync finds nothing to do.
     assert_eq!(binder.sync(&claim_key("c1")).await.result, Ok(()));
-    assert_eq!(binder.sync(&volume_key("v1")).await.result, Ok(()));
+    assert_eq!(binder.sync(&volume_key()).await.result, Ok(()));
     assert_eq!(double.writes().len(), 4);
 }
 
@@ -126,7 +120,7 @@ async fn a_refused_decision_is_told_and_not_carried_out() {
             other => panic!("{other:?}"),
         }),
     );
-    let error = binder.sync(&volume_key("v1")).await.result.unwrap_err();
+    let error = binder.sync(&volume_key()).await.result.unwrap_err();
     assert!(matches!(error, SyncError::Refused(_)), "{error}");
     assert_eq!(double.writes(), []);
     assert_eq!(double.reasons(), ["DecisionRefused"]);
@@ -141,7 +135,7 @@ async fn a_live_read_stops_the_decision_and_is_answered_to_the_next() {
     let mut late = claim("c1");
     late.volume_name = Some("v1".into());
     double.add_claim(&late);
-    assert_eq!(binder.sync(&volume_key("v1")).await.result, Ok(()));
+    assert_eq!(binder.sync(&volume_key()).await.result, Ok(()));
     assert_eq!(double.reads(), [("ns/c1".to_owned(), Purpose::Engine)]);
     assert_eq!(double.writes(), []);
 }
@@ -163,23 +157,23 @@ async fn a_release_that_the_engine_did_not_prove_is_proved_by_the_guard() {
     let guard_read = ("ns/c1".to_owned(), Purpose::Guard);
 
     let (binder, double) = world();
-    assert_eq!(binder.sync(&volume_key("v1")).await.result, Ok(()));
+    assert_eq!(binder.sync(&volume_key()).await.result, Ok(()));
     assert_eq!((double.reads(), double.writes().len()), (vec![guard_read.clone()], 1));
 
     // The claim lives after all.
     let (binder, double) = world();
     double.add_claim(&claim("c1"));
-    assert!(matches!(binder.sync(&volume_key("v1")).await.result, Err(SyncError::Stale { .. })));
+    assert!(matches!(binder.sync(&volume_key()).await.result, Err(SyncError::Stale { .. })));
     assert_eq!((double.reads(), double.writes()), (vec![guard_read.clone()], Vec::new()));
 
     // A read that fails is made once more; then the decision is unproven.
     let (binder, double) = world();
     double.fail_reads(1);
-    assert_eq!(binder.sync(&volume_key("v1")).await.result, Ok(()));
+    assert_eq!(binder.sync(&volume_key()).await.result, Ok(()));
     assert_eq!(double.reads(), [guard_read.clone(), guard_read.clone()]);
     let (binder, double) = world();
     double.fail_reads(2);
-    assert!(matches!(binder.sync(&volume_key("v1")).await.result, Err(SyncError::Unproven(_))));
+    assert!(matches!(binder.sync(&volume_key()).await.result, Err(SyncError::Unproven(_))));
     assert_eq!((double.reads().len(), double.writes()), (2, Vec::new()));
     // That does not count as a refusal, and no event is recorded.
     assert_eq!((binder.metrics().refusals.get(), double.reasons()), (0, Vec::new()));
