@@ -102,6 +102,12 @@ pub(crate) fn list(items: &[Value]) -> Value {
     json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": items})
 }
 
+/// What `cargo xtask test` has installed.
+pub(crate) fn offered(variable: &str) -> PathBuf {
+    let path = std::env::var_os(variable);
+    path.unwrap_or_else(|| panic!("{variable} is not set: run `cargo xtask test`")).into()
+}
+
 pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("BINDERY_CHECKOUT"))
 }
