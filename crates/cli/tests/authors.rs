@@ -16,13 +16,7 @@ use std::process::{Child, Command, Stdio};
 use bindery_cluster::{Cluster, Manager, poll};
 use bindery_kit::{OciRegistry, RegistrySettings};
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Ended, Home, ended, root};
-
-/// What `cargo xtask test` has installed.
-fn offered(variable: &str) -> PathBuf {
-    let path = std::env::var_os(variable);
-    path.unwrap_or_else(|| panic!("{variable} is not set: run `cargo xtask test`")).into()
-}
+use support::{Ended, Home, ended, offered, root};
 
 /// A part of the guide.
 enum Step {

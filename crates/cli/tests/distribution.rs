@@ -16,14 +16,7 @@ use support::{Ended, Home, ended, root};
 const CREDENTIALS: (&str, &str) = ("ann", "secret");
 
 fn policy(home: &Home, arguments: &[&str]) -> Ended {
-    let mut command = home.command(&["policy"]);
-    ended(
-        {
-            command.args(arguments);
-            command
-        },
-        "",
-    )
+    home.bindery(&[&["policy"][..], arguments].concat())
 }
 
 /// Runs a command that must succeed; returns what it prints.

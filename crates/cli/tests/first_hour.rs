@@ -1,7 +1,7 @@
 //! What people try in their first hour: the start of the playground as README tells, installs by Helm and
 //! kustomize, and the Python client.
 //!
-//! `playground.rs` runs the examples and the usual verbs of kubectl, `plan.rs` the manifests.
+//! `playground.rs` runs the examples and the usual verbs of kubectl, `plan` the manifests.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -9,21 +9,15 @@
 mod running;
 mod support;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use running::{Playground, Running, kubectl, lines_until};
 use rustix::process::Signal;
-use support::{Home, ended, engine, root};
+use support::{Home, ended, engine, offered, root};
 
 fn fixture(name: &str) -> String {
     root().join("crates/cli/tests/first_hour").join(name).display().to_string()
-}
-
-/// What `cargo xtask test` has installed.
-fn offered(variable: &str) -> PathBuf {
-    let path = std::env::var_os(variable);
-    path.unwrap_or_else(|| panic!("{variable} is not set: run `cargo xtask test`")).into()
 }
 
 /// Runs a program on the playground, which must succeed; returns its output.

@@ -105,10 +105,8 @@ fn a_policy_that_cannot_check_its_settings_holds_its_claims_and_no_start() {
     home.file("p.wasm", Module::default().component());
     // More than the memory of the module.
     let settings = json!({"text": "x".repeat(1 << 17)});
-    let document = json!({
-        "apiVersion": "policy.bindery.dev/v1alpha1", "kind": "MatchPolicy",
-        "metadata": {"name": "p"}, "spec": {"module": "p.wasm", "settings": settings},
-    });
+    let spec = json!({"module": "p.wasm", "settings": settings});
+    let document = bindery_kit::json::policy("MatchPolicy", "p", &spec);
     home.file("p.yaml", document.to_string());
     let policy = ["--policy", "p.yaml", "--engine", "native"];
     let serve = [&["serve", "--listen", "127.0.0.1:0", "--kubeconfig", "missing"], &policy[..]].concat();

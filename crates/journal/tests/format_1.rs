@@ -5,27 +5,22 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use bindery_core::{Cluster, Decision, Engine, EngineFault, GuardVerdict, Lookup, Request};
+use bindery_core::{Cluster, Decision, Engine, GuardVerdict, Lookup, Request};
 use bindery_journal::{Place, ReadError, Reader, Record, Replayed, What, replay};
+use bindery_kit::Scripted;
 use sha2::{Digest, Sha256};
 
 use self::support::{record, with_policies};
 
 /// Asks for one class and decides nothing.
-struct Asking(&'static str);
-
-impl Engine for Asking {
-    fn decide(&self, _: &Request, cluster: &mut dyn Cluster) -> Result<Decision, EngineFault> {
+fn asking(name: &'static str) -> impl Engine {
+    Scripted(move |_: &Request, cluster: &mut dyn Cluster| {
         let mut decision = Decision::done();
-        if let Lookup::Found(class) = cluster.class(self.0.into())? {
+        if let Lookup::Found(class) = cluster.class(name.into())? {
             decision.requeue_after_ms = Some(u64::from(class.default));
         }
         Ok(decision)
-    }
-
-    fn digest(&self) -> &str {
-        "asking"
-    }
+    })
 }
 
 fn journal(names: &[&str]) -> Vec<u8> {
@@ -146,9 +141,9 @@ fn another_file_is_not_a_journal() {
 
 #[test]
 fn a_question_that_was_not_recorded_is_not_replayable() {
-    assert!(matches!(replay(&record("a"), &Asking("gold")), (Replayed::Same, None)));
-    assert!(matches!(replay(&record("a"), &Asking("silver")), (Replayed::NotReplayable(_), None)));
+    assert!(matches!(replay(&record("a"), &asking("gold")), (Replayed::Same, None)));
+    assert!(matches!(replay(&record("a"), &asking("silver")), (Replayed::NotReplayable(_), None)));
     let mut other = record("a");
     other.evidence.decision.requeue_after_ms = None;
-    assert!(matches!(replay(&other, &Asking("gold")), (Replayed::Different(_), None)));
+    assert!(matches!(replay(&other, &asking("gold")), (Replayed::Different(_), None)));
 }

@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use bindery_core::{
     AccessModes, Action, Answer, CLAIM_FACTS, ClaimFact, ClaimKey, ClaimRef, Cluster, Decision, Engine,
-    EngineFault, Event, EventKind, Exchange, Failure, Fate, GuardRead, GuardVerdict, Key, Lookup,
-    MatchVerdict, Operation, OperationKind, Outcome, Point, Progress, Quantity, Query, Question,
-    ReclaimPolicy, ReclaimVerdict, Regarding, Request, Requirement, Returned, Selector, SelectorOperator,
-    Source, Subject, Uid, VolumeFact,
+    Event, EventKind, Exchange, Failure, Fate, GuardRead, GuardVerdict, Key, Lookup, MatchVerdict, Operation,
+    OperationKind, Outcome, Point, Progress, Quantity, Query, Question, ReclaimPolicy, ReclaimVerdict,
+    Regarding, Request, Requirement, Returned, Selector, SelectorOperator, Source, Subject, Uid, VolumeFact,
 };
 use bindery_journal::{
     Entry, Files, Record, Redacted, Redaction, Redactor, Replayed, Sink as _, What, Wrote, replay,
 };
+use bindery_kit::Scripted;
 use bindery_policy::{
     AskedPolicy, Candidates, ClaimView, Judged, MatcherEvidence, Narrowing, PolicyCall, PolicyFunction,
     ReclaimerEvidence, Released, Wish,
@@ -340,25 +340,17 @@ fn only_what_engine_and_policies_were_shown_is_marked() {
 }
 
 /// Waits as many milliseconds as the name of the namespace has bytes, if it reads the name.
-struct Counting {
-    reads: bool,
-}
-
-impl Engine for Counting {
-    fn decide(&self, request: &Request, _: &mut dyn Cluster) -> Result<Decision, EngineFault> {
+fn counting(reads: bool) -> impl Engine {
+    Scripted(move |request: &Request, _: &mut dyn Cluster| {
         let length = request.subject.synced_namespace().map_or(0, |name| name.len() as u64);
-        Ok(Decision { wait_ms: if self.reads { length } else { 0 }, ..Decision::done() })
-    }
-
-    fn digest(&self) -> &str {
-        "counting"
-    }
+        Ok(Decision { wait_ms: if reads { length } else { 0 }, ..Decision::done() })
+    })
 }
 
 #[test]
 fn a_decision_that_depends_on_what_is_redacted_is_not_replayable() {
     for (reads, namespaces, is_same) in [(true, true, false), (true, false, true), (false, true, true)] {
-        let engine = Counting { reads };
+        let engine = counting(reads);
         let mut record = record("v");
         let claim = bindery_kit::claim(key());
         record.evidence.request.subject = Subject::SyncClaim(Arc::new(claim));

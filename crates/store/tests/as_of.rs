@@ -13,30 +13,12 @@ use bindery_core::{
 use bindery_kit::NoEnvironment;
 use bindery_store::{AsOf, Kind, LiveReads, Object, ObjectKey, Revision, Store};
 use proptest::prelude::*;
-use support::{any_key, any_query, any_volume, apply, claim, gone, list, query, unreadable, volume};
-
-#[derive(Clone, Debug)]
-enum Step {
-    Apply(usize, Volume),
-    Break(usize),
-    Assume(usize, Volume),
-    Remove(usize),
-    Reserve(usize, ClaimKey),
-    Unreserve(usize, ClaimKey),
-}
+use support::{Step, any_query, any_volume, apply, claim, gone, list, query, unreadable, volume};
 
 fn any_step() -> impl Strategy<Value = Step> {
-    let name = || 0..6_usize;
     // Most have what the query asks for.
     let volumes = || prop_oneof![1 => any_volume(), 3 => Just(volume("", 1))];
-    prop_oneof![
-        6 => (name(), volumes()).prop_map(|(name, volume)| Step::Apply(name, volume)),
-        1 => name().prop_map(Step::Break),
-        4 => (name(), volumes()).prop_map(|(name, volume)| Step::Assume(name, volume)),
-        2 => name().prop_map(Step::Remove),
-        3 => (name(), any_key()).prop_map(|(name, key)| Step::Reserve(name, key)),
-        3 => (name(), any_key()).prop_map(|(name, key)| Step::Unreserve(name, key)),
-    ]
+    support::any_step(6, volumes, [6, 1, 4, 2, 3, 3])
 }
 
 fn carry_out(store: &Store, version: usize, step: Step) {

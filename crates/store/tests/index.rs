@@ -8,35 +8,16 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bindery_core::{
-    AccessModes, Cell, ClaimKey, Cluster, ColumnRequirement, ColumnSet, DecisionLimits, Narrowed, Query,
-    Requirement, Scanned, Slot, Text, Version, Volume, VolumeFact, VolumeIndex as _,
+    AccessModes, Cell, Cluster, ColumnRequirement, ColumnSet, DecisionLimits, Narrowed, Query, Requirement,
+    Scanned, Slot, Text, Version, Volume, VolumeFact, VolumeIndex as _,
 };
 use bindery_kit::NoEnvironment;
 use bindery_store::{LiveReads, Object, ObjectKey, Session, Store};
 use proptest::prelude::*;
-use support::{Model, any_key, any_query, any_uid, any_volume, apply, gib, gone, query, unreadable, volume};
-
-#[derive(Clone, Debug)]
-enum Step {
-    Apply(usize, Volume),
-    Break(usize),
-    Assume(usize, Volume),
-    Remove(usize),
-    Reserve(usize, ClaimKey),
-    Unreserve(usize, ClaimKey),
-}
-
-fn any_step(names: usize) -> impl Strategy<Value = Step> {
-    let name = 0..names;
-    prop_oneof![
-        6 => (name.clone(), any_volume()).prop_map(|(name, volume)| Step::Apply(name, volume)),
-        1 => name.clone().prop_map(Step::Break),
-        3 => (name.clone(), any_volume()).prop_map(|(name, volume)| Step::Assume(name, volume)),
-        1 => name.clone().prop_map(Step::Remove),
-        1 => (name.clone(), any_key()).prop_map(|(name, key)| Step::Reserve(name, key)),
-        1 => (name, any_key()).prop_map(|(name, key)| Step::Unreserve(name, key)),
-    ]
-}
+use support::{
+    Model, Step, any_key, any_query, any_step, any_uid, any_volume, apply, gib, gone, query, unreadable,
+    volume,
+};
 
 /// Columns that a scan shows.
 fn columns() -> Arc<ColumnSet> {
@@ -141,7 +122,7 @@ proptest! {
 
     #[test]
     fn every_question_is_answered_as_by_a_scan(
-        steps in prop::collection::vec(any_step(24), 0..80),
+        steps in prop::collection::vec(any_step(24, any_volume, [6, 1, 3, 1, 1, 1]), 0..80),
         queries in prop::collection::vec((any_query(), 1..5_u32), 4),
         (key, uid) in (any_key(), any_uid()),
         known in any::<bool>(),

@@ -1,11 +1,9 @@
 //! A native policy.
 
-use std::sync::Arc;
-
 use bindery_core::{SelectorOperator, VolumeFact};
+use bindery_kit::policy;
 use bindery_policy::{
-    Candidates, Chain, ClaimView, Matcher, Matches, Metadata, Narrowing, OnFailure, Otherwise, Policy,
-    PolicyFault, PolicyMetrics, Reason, Requirement, Verdicts,
+    Candidates, Chain, ClaimView, Matcher, Metadata, Narrowing, PolicyFault, Reason, Requirement, Verdicts,
 };
 
 /// The policy `reserved`: volumes with the label `bindery.dev/reserved-for` are not for the claims of tests.
@@ -23,18 +21,7 @@ pub(crate) fn reserved() -> Chain {
         scores: false,
         settings_schema: "{}".to_owned(),
     };
-    Chain::new(vec![Policy {
-        name: "reserved".into(),
-        order: 0,
-        weight: 1,
-        matches: Matches::default(),
-        matcher: Ok(Arc::new(Reserved(metadata))),
-        settings: "{}".to_owned(),
-        max_candidates: 4_096,
-        on_failure: OnFailure::Wait,
-        otherwise: Otherwise::Provision,
-        metrics: PolicyMetrics::default(),
-    }])
+    Chain::new(vec![policy("reserved", Reserved(metadata))])
 }
 
 struct Reserved(Metadata);

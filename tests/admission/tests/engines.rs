@@ -5,32 +5,23 @@
 use std::sync::Arc;
 
 use bindery_admission_tests::{Replica, claim, create, update, volume, warnings};
-use bindery_core::{ClaimKey, Cluster, Decision, Engine, EngineFault, Finding, Rule, Source, Subject};
+use bindery_core::{ClaimKey, Cluster, Decision, Engine, Finding, Request, Rule, Source, Subject};
+use bindery_kit::Scripted;
 use bindery_webhook::{AdmissionSettings, Levels};
 use serde_json::{Value, json};
 
-/// An engine that makes every finding about every object.
-struct Malicious(Rule);
-
-impl Engine for Malicious {
-    fn decide(
-        &self,
-        request: &bindery_core::Request,
-        cluster: &mut dyn Cluster,
-    ) -> Result<Decision, EngineFault> {
+/// An engine that makes a finding about every object.
+fn malicious(rule: Rule) -> impl Engine {
+    Scripted(move |request: &Request, cluster: &mut dyn Cluster| {
         // The engine knows the names, so its finding is well formed.
         let key = ClaimKey::new("ns", "c");
         cluster.volume(Source::Overlay, "v".into())?;
         cluster.claim(Source::Overlay, key.clone())?;
         let claim = matches!(request.subject, Subject::ReviewVolume { .. }).then_some(key);
         let (found, wanted) = ("1Gi".into(), "8Gi".into());
-        let finding = Finding { rule: self.0, volume: "v".into(), claim, found, wanted };
+        let finding = Finding { rule, volume: "v".into(), claim, found, wanted };
         Ok(Decision { findings: vec![finding], ..Decision::done() })
-    }
-
-    fn digest(&self) -> &str {
-        "malicious"
-    }
+    })
 }
 
 #[tokio::test]
@@ -42,7 +33,7 @@ async fn an_engine_that_denies_everything_denies_nothing() {
     for rule in Rule::ALL.into_iter().filter(|rule| *rule != Rule::PairMismatch) {
         let denied = format!("{}=deny", rule.name()).parse().unwrap();
         let settings = AdmissionSettings { levels: Levels::new([denied]), ..AdmissionSettings::default() };
-        let replica = Replica::new(Arc::new(Malicious(rule)), settings).having(&fitting);
+        let replica = Replica::new(Arc::new(malicious(rule)), settings).having(&fitting);
         let reviews =
             [create(&named), update(&named, &fitting[1]), create(&reserved), update(&reserved, &fitting[0])];
         for (review, count) in reviews.into_iter().zip(1..) {
@@ -74,7 +65,7 @@ async fn an_engine_cannot_deny_an_update_for_an_old_fault() {
         let mut labelled = new;
         labelled["metadata"]["labels"] = json!({"app": "db"});
         for rule in Rule::ALL.into_iter().filter(|rule| rule.denies()) {
-            let replica = Replica::new(Arc::new(Malicious(rule)), AdmissionSettings::default());
+            let replica = Replica::new(Arc::new(malicious(rule)), AdmissionSettings::default());
             let replica = replica.having(&[volume.clone(), old.clone()]).having(&others);
             let response = replica.response(&update(&labelled, &old)).await;
             assert_eq!(response["allowed"], json!(true), "{rule:?}: {response}");
@@ -83,31 +74,18 @@ async fn an_engine_cannot_deny_an_update_for_an_old_fault() {
 }
 
 /// An engine that reports the class of each claim, with or without asking about it.
-struct Slanderous {
-    rule: Rule,
-    asks: bool,
-}
-
-impl Engine for Slanderous {
-    fn decide(
-        &self,
-        request: &bindery_core::Request,
-        cluster: &mut dyn Cluster,
-    ) -> Result<Decision, EngineFault> {
-        if self.asks {
+fn slanderous(rule: Rule, asks: bool) -> impl Engine {
+    Scripted(move |request: &Request, cluster: &mut dyn Cluster| {
+        if asks {
             bindery_engine::DefaultEngine.decide(request, cluster)?;
             // The default engine asks for no volumes if nothing is wrong with the class. This one does.
             let Subject::ReviewClaim { new, .. } = &request.subject else { panic!("a claim is created") };
             cluster.access_sets(new.access_set())?;
         }
         let (volume, found, wanted) = ("".into(), "gold".into(), "".into());
-        let finding = Finding { rule: self.rule, volume, claim: None, found, wanted };
+        let finding = Finding { rule, volume, claim: None, found, wanted };
         Ok(Decision { findings: vec![finding], ..Decision::done() })
-    }
-
-    fn digest(&self) -> &str {
-        "slanderous"
-    }
+    })
 }
 
 #[tokio::test]
@@ -146,7 +124,7 @@ async fn an_engine_denies_a_class_only_after_it_asked_for_other_ways() {
         for asks in [true, false] {
             let levels = Levels::new([format!("{}=deny", rule.name()).parse().unwrap()]);
             let settings = AdmissionSettings { levels, ..AdmissionSettings::default() };
-            let replica = Replica::new(Arc::new(Slanderous { rule, asks }), settings);
+            let replica = Replica::new(Arc::new(slanderous(rule, asks)), settings);
             let class = provisioner.map(|provisioner| {
                 json!({"kind": "StorageClass", "metadata": {"name": "gold"}, "provisioner": provisioner,
                     "volumeBindingMode": "Immediate"})

@@ -9,8 +9,8 @@ use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode};
 use bindery_admission_tests::{Replica, claim, create, volume, warnings};
 use bindery_controller::{Reads, ReviewError, Reviewed};
-use bindery_core::{Cluster, Decision, Engine, EngineFault, Finding, Outcome, Rule, Source, Subject};
-use bindery_kit::{Blocking, Fails, Logged, policy};
+use bindery_core::{Cluster, Decision, EngineFault, Finding, Outcome, Rule, Source, Subject};
+use bindery_kit::{Blocking, Fails, Logged, Scripted, policy};
 use bindery_policy::{Chain, Policy};
 use bindery_webhook::{AdmissionMetrics, AdmissionSettings, BODY_MAX, PATH, Reviewer, admission};
 use futures::{StreamExt as _, stream};
@@ -22,53 +22,33 @@ use tokio::sync::Semaphore;
 use tower::ServiceExt as _;
 use tracing::level_filters::LevelFilter;
 
-/// A broken engine.
-#[derive(Clone, Copy)]
-enum BrokenEngine {
-    Fails,
-    Panics,
-    Acts,
-    Reads,
-}
-
-impl Engine for BrokenEngine {
-    fn decide(
-        &self,
-        request: &bindery_core::Request,
-        cluster: &mut dyn Cluster,
-    ) -> Result<Decision, EngineFault> {
-        match self {
-            Self::Fails => Err(EngineFault::Trapped("unreachable".to_owned())),
-            Self::Panics => panic!("an engine that panics, as this test wants"),
-            Self::Acts => {
+#[tokio::test]
+async fn a_failing_engine_denies_nothing() {
+    type Engine = fn(&bindery_core::Request, &mut dyn Cluster) -> Result<Decision, EngineFault>;
+    let engines: [(Engine, &str); 4] = [
+        (|_, _| Err(EngineFault::Trapped("unreachable".to_owned())), "engine"),
+        (|_, _| panic!("an engine that panics, as this test wants"), "bug"),
+        (
+            |request, _| {
                 let Subject::ReviewClaim { new, .. } = &request.subject else { unreachable!("a claim") };
                 let action = bindery_core::Action::EnqueueClaim(new.key.clone());
                 Ok(Decision::new(vec![action.into()], Outcome::Done))
-            }
-            Self::Reads => {
+            },
+            "engine",
+        ),
+        (
+            |_, cluster| {
                 // Each claim names another volume, but all of them are read live.
                 for at in 0.. {
                     cluster.volume(Source::Live, format!("v{at}").into())?;
                 }
                 Ok(Decision::done())
-            }
-        }
-    }
-
-    fn digest(&self) -> &str {
-        "broken"
-    }
-}
-
-#[tokio::test]
-async fn a_failing_engine_denies_nothing() {
-    for (engine, cause) in [
-        (BrokenEngine::Fails, "engine"),
-        (BrokenEngine::Panics, "bug"),
-        (BrokenEngine::Acts, "engine"),
-        (BrokenEngine::Reads, "engine"),
-    ] {
-        let replica = Replica::new(Arc::new(engine), AdmissionSettings::default());
+            },
+            "engine",
+        ),
+    ];
+    for (engine, cause) in engines {
+        let replica = Replica::new(Arc::new(Scripted(engine)), AdmissionSettings::default());
         for count in 1..=2 {
             let response = replica.response(&create(&claim("c", "1Gi", json!({})))).await;
             assert_eq!(response["allowed"], json!(true));

@@ -161,12 +161,9 @@ impl Arguments {
     }
 
     fn document(&self) -> Result<Value> {
-        Ok(json!({
-            "apiVersion": "policy.bindery.dev/v1alpha1",
-            "kind": "MatchPolicy",
-            "metadata": {"name": "beside"},
-            "spec": {"module": fs::canonicalize(&self.policy)?, "match": {"classNames": [POLICY_CLASS]}},
-        }))
+        let module = fs::canonicalize(&self.policy)?;
+        let spec = json!({"module": module, "match": {"classNames": [POLICY_CLASS]}});
+        Ok(bindery_kit::json::policy("MatchPolicy", "beside", &spec))
     }
 }
 

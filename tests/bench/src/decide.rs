@@ -130,7 +130,7 @@ fn claim_of(request: &Request) -> &Claim {
 }
 
 /// The volume that a decision reserves.
-fn picked(decision: &Decision) -> Option<Text> {
+pub(crate) fn picked(decision: &Decision) -> Option<Text> {
     decision.actions().find_map(|action| match action {
         Action::ReserveVolume { volume, .. } => Some(volume.name.clone()),
         _ => None,

@@ -5,6 +5,7 @@
 use std::path::Path;
 use std::time::Instant;
 
+use bindery_kit::json;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
@@ -56,12 +57,7 @@ impl PolicyApi {
 
     /// Applies an object. It tries again if [`LATE_BODY`].
     pub async fn apply(&self, kind: &str, name: &str, spec: Value) {
-        let object = json!({
-            "apiVersion": "policy.bindery.dev/v1alpha1",
-            "kind": kind,
-            "metadata": {"name": name},
-            "spec": spec,
-        });
+        let object = json::policy(kind, name, &spec);
         let apply = PatchParams::apply("test").force();
         let patch = Patch::Apply(&object);
         let applied = async {

@@ -45,6 +45,16 @@ pub fn class(name: &str, provisioner: &str, change: Value) -> Value {
     merged(class, change)
 }
 
+/// A policy or an engine, as a document or a cluster object.
+pub fn policy(kind: &str, name: &str, spec: &Value) -> Value {
+    json!({
+        "apiVersion": "policy.bindery.dev/v1alpha1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    })
+}
+
 /// A Node that is ready, though no kubelet serves it: it takes any number of pods, and runs none.
 pub fn node(name: &str) -> Value {
     let resources = json!({"cpu": "8", "memory": "8Gi", "pods": "1000000"});

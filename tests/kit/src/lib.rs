@@ -7,6 +7,7 @@
 //!   behind the binder's port, with versions, conflicts, finalizers, faults by script, and a log of requests.
 //! - `NoEnvironment` (feature `store`) answers a session of the store in tests without plugins.
 //! - `upstream` (feature `api`) makes an engine in own mode see claims as upstream's binder does.
+//! - [`Scripted`] is an engine that calls a function.
 //! - [`write_volume`] and [`write_claim`] change an object as the API server does.
 //! - `Authority` (feature `certificates`) signs certificates of servers and clients.
 //! - `module` (feature `modules`) makes matchers in WebAssembly, also broken ones.
@@ -41,6 +42,7 @@ mod random;
 mod reclaimers;
 #[cfg(feature = "registry")]
 mod registry;
+mod scripted;
 #[cfg(feature = "api")]
 pub mod upstream;
 #[cfg(feature = "waiting")]
@@ -68,6 +70,7 @@ pub use random::{Choices, check_all, number_from_env, seeded_runner};
 pub use reclaimers::{ByLabel, KEEP, keeps_labelled, reclaim_rule};
 #[cfg(feature = "registry")]
 pub use registry::{OciRegistry, Referrers, RegistrySettings, Reply};
+pub use scripted::Scripted;
 #[cfg(feature = "waiting")]
 pub use waiting::poll;
 pub use writes::{steer_claim, steer_volume, write_claim, write_volume};

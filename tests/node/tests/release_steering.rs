@@ -31,14 +31,7 @@ struct Release {
 
 /// Gold volumes come first, and no volume that is more than eight times as large as asked for is taken.
 fn policies() -> Value {
-    let policy = |name: &str, spec: Value| {
-        let metadata = json!({"name": name});
-        json!({
-            "apiVersion": "policy.bindery.dev/v1alpha1", "kind": "MatchPolicy",
-            "metadata": metadata, "spec": spec,
-        })
-        .to_string()
-    };
+    let policy = |name: &str, spec: Value| json::policy("MatchPolicy", name, &spec).to_string();
     let gold = json!({"module": "builtin:prefer", "settings": {"scores": {"gold": 100}}});
     let limit = json!({"module": "builtin:at-most-n-times", "settings": {"times": 8}});
     json!({"policies": {"documents": {"gold": policy("gold", gold), "limit": policy("limit", limit)}}})

@@ -54,12 +54,8 @@ fn policies() -> tempfile::TempDir {
         [("tier", "builtin:prefer", json!({"scores": {}})), ("missing", "missing.wasm", json!({}))]
     {
         let matches = json!({"classNames": if name == "missing" { ["held"] } else { [""] }});
-        let document = json!({
-            "apiVersion": "policy.bindery.dev/v1alpha1",
-            "kind": "MatchPolicy",
-            "metadata": {"name": name},
-            "spec": {"module": module, "settings": settings, "match": matches},
-        });
+        let spec = json!({"module": module, "settings": settings, "match": matches});
+        let document = bindery_kit::json::policy("MatchPolicy", name, &spec);
         std::fs::write(folder.path().join(format!("{name}.yaml")), document.to_string()).unwrap();
     }
     folder

@@ -15,8 +15,7 @@ fn the_journal_of_a_playground_is_replayed_the_same() {
     let playground = Playground::start(&["--journal", "journal", "--example", "static-binding"]);
     playground.wait_for("pvc/reports", "Bound");
     let home = playground.stop(Signal::INT);
-    let replayed = home.bindery(&["replay", "journal"]);
-    assert_eq!(replayed.status, 0, "{replayed:?}");
+    let replayed = home.done(&["replay", "journal"]);
     let (told, digest) = replayed.stdout.trim_end().rsplit_once("\ndigest of the last: ").unwrap();
     assert!(told.ends_with(" 0 different, 0 not replayable, 0 not decided"), "{replayed:?}");
     let mut whole = bindery_journal::Files::open(&home.path().join("journal")).unwrap();
@@ -25,15 +24,13 @@ fn the_journal_of_a_playground_is_replayed_the_same() {
     assert!(!told.starts_with("0 records"), "{replayed:?}");
     // The same component uses the same fuel.
     let engine = engine();
-    let component = home.bindery(&["replay", "journal", "--engine", engine.to_str().unwrap()]);
-    assert_eq!(component.status, 0, "{component:?}");
+    let component = home.done(&["replay", "journal", "--engine", engine.to_str().unwrap()]);
     assert!(component.stdout.starts_with("the fuel of ") && component.stdout.ends_with(&replayed.stdout));
     // A journal after a crash: complete blocks are replayed.
     let file = home.path().join("journal/replica-1-00000001.bjournal");
     let journal = fs::read(&file).unwrap();
     fs::write(&file, &journal[..journal.len() - 1]).unwrap();
-    let cut = home.bindery(&["replay", "journal"]);
-    assert_eq!(cut.status, 0, "{cut:?}");
+    let cut = home.done(&["replay", "journal"]);
     assert!(
         cut.stdout.contains("the journal ends inside a block: ") && !cut.stdout.contains("\n0 records"),
         "{cut:?}"
@@ -69,12 +66,10 @@ fn a_journal_is_shown_exported_and_verified() {
     playground.wait_for("pvc/reports", "Bound");
     let volume = playground.field("pvc/reports", "{.spec.volumeName}");
     let home = playground.stop(Signal::INT);
-    let verified = home.bindery(&["journal", "verify", "journal"]);
-    assert_eq!(verified.status, 0, "{verified:?}");
+    let verified = home.done(&["journal", "verify", "journal"]);
     assert!(verified.stdout.contains("  end: its writer has ended it\n"), "{verified:?}");
 
-    let shown = home.bindery(&["journal", "show", "--object", "claim/default/reports", "journal"]);
-    assert_eq!(shown.status, 0, "{shown:?}");
+    let shown = home.done(&["journal", "show", "--object", "claim/default/reports", "journal"]);
     let bound = format!("persistentvolumeclaim default/reports: reserve volume {volume}, ");
     assert!(
         shown.stdout.starts_with("replica playground, engine ") && shown.stdout.contains(&bound),
@@ -84,8 +79,7 @@ fn a_journal_is_shown_exported_and_verified() {
     let nothing = home.bindery(&["journal", "show", "--until", "2020-01-01T00:00:00Z", "journal"]);
     assert_eq!((nothing.status, &*nothing.stdout), (0, ""));
 
-    let exported = home.bindery(&["journal", "export", "--object", "claim/default/reports", "journal"]);
-    assert_eq!(exported.status, 0, "{exported:?}");
+    let exported = home.done(&["journal", "export", "--object", "claim/default/reports", "journal"]);
     let lines = exported.stdout.lines().map(|line| serde_json::from_str(line).unwrap());
     let entries: Vec<Value> = lines.collect();
     let decided = entries.iter().find_map(|entry| entry.get("decision")).unwrap();
@@ -139,11 +133,9 @@ fn a_redacted_journal_has_no_name_of_a_namespace_and_replays() {
     let exported = home.bindery(&["journal", "export", "journal"]);
     assert!(exported.status == 0 && exported.stdout.contains("redacted-"), "{exported:?}");
     assert!(!exported.stdout.contains("tenantspace"), "{exported:?}");
-    let verified = home.bindery(&["journal", "verify", "journal"]);
-    assert_eq!(verified.status, 0, "{verified:?}");
+    let verified = home.done(&["journal", "verify", "journal"]);
     let engine = engine();
-    let replayed = home.bindery(&["replay", "journal", "--engine", engine.to_str().unwrap()]);
-    assert_eq!(replayed.status, 0, "{replayed:?}");
+    let replayed = home.done(&["replay", "journal", "--engine", engine.to_str().unwrap()]);
     assert!(replayed.stdout.contains(" 0 different, 0 not replayable, 0 not decided\n"), "{replayed:?}");
     let told = ": the engine was shown digests in place of what is redacted\n";
     assert!(replayed.stdout.contains(told), "{replayed:?}");
@@ -167,8 +159,7 @@ fn a_killed_playground_has_journaled_all_but_its_last_second() {
         std::thread::yield_now();
     }
     let home = playground.kill();
-    let replayed = home.bindery(&["replay", "journal"]);
-    assert_eq!(replayed.status, 0, "{replayed:?}");
+    let replayed = home.done(&["replay", "journal"]);
     let verified = home.bindery(&["journal", "verify", "journal"]);
     assert!(verified.stdout.contains("its writer writes it still, or was killed"), "{verified:?}");
 }
@@ -187,12 +178,8 @@ fn a_disk_that_takes_nothing_does_not_stop_binding() {
 
 /// A document that loads a policy that ships.
 fn prefer(fast: u32) -> String {
-    let settings = json!({"scores": {"fast": fast}});
-    json!({
-        "apiVersion": "policy.bindery.dev/v1alpha1", "kind": "MatchPolicy", "metadata": {"name": "tiers"},
-        "spec": {"module": "builtin:prefer", "settings": settings},
-    })
-    .to_string()
+    let spec = json!({"module": "builtin:prefer", "settings": {"scores": {"fast": fast}}});
+    json::policy("MatchPolicy", "tiers", &spec).to_string()
 }
 
 #[test]
@@ -215,8 +202,7 @@ fn a_journal_is_replayed_without_its_policies_and_by_asking_them_again() {
     assert_eq!(playground.field("pvc/c", "{.spec.volumeName}"), "z");
     let home = playground.stop(Signal::INT);
 
-    let without = home.bindery(&["replay", "journal"]);
-    assert_eq!(without.status, 0, "{without:?}");
+    let without = home.done(&["replay", "journal"]);
     let rests = without.stdout.lines().next().unwrap();
     assert!(rests.contains(" on the policies sha256:"), "{rests}");
     let replay = |fast: u32, output: &str| {
@@ -305,8 +291,7 @@ fn cases_of_decisions(home: &Home, shipped: &str) {
     let text = fs::read_to_string(home.path().join("cases/tiers-1.yaml")).unwrap();
     assert!(text.contains("persistentvolumeclaim default/c is decided as at "), "{text}");
     assert!(text.contains("  chosen: z\n") && text.contains("    z:\n      score: 40\n"), "{text}");
-    let tested = home.bindery(&["policy", "test", &module, "cases"]);
-    assert_eq!(tested.status, 0, "{tested:?}");
+    let tested = home.done(&["policy", "test", &module, "cases"]);
     let changed = home.path().join("changed");
     fs::create_dir(&changed).unwrap();
     fs::write(changed.join("c.yaml"), text.replace("score: 40", "score: 41")).unwrap();
@@ -324,8 +309,7 @@ fn replay_with_an_engine_of_a_registry(home: &Home) {
     let registry = OciRegistry::start(RegistrySettings::default());
     let reference = format!("oci://{}/engine:1", registry.host());
     let component = engine();
-    let pushed = home.bindery(&["policy", "push", component.to_str().unwrap(), &reference]);
-    assert_eq!(pushed.status, 0, "{pushed:?}");
+    let pushed = home.done(&["policy", "push", component.to_str().unwrap(), &reference]);
     let replayed = home.bindery(&["replay", "journal", "--with", &reference]);
     assert!(replayed.status == 0 && replayed.stdout.contains(" 0 different, "), "{replayed:?}");
     let repository = reference.strip_suffix(":1").unwrap();
@@ -355,8 +339,7 @@ fn replay_by_digests(home: &Home, shipped: &str) {
     assert!(found.stdout.contains("the fuel of ") && !found.stdout.contains("--modules"), "{found:?}");
     let asked = " the same, 0 different, 0 not asked for again, 0 not recorded\nthe fuel of ";
     assert!(found.stdout.contains(asked) && !found.stdout.contains(": 0 the same"), "{found:?}");
-    let without = home.bindery(&["replay", "journal", "--engine", "native", "--modules", "empty"]);
-    assert_eq!(without.status, 0, "{without:?}");
+    let without = home.done(&["replay", "journal", "--engine", "native", "--modules", "empty"]);
     for missing in ["engine", "policy tiers: module"] {
         let told = without.stdout.lines().find(|line| line.starts_with(&format!("{missing} sha256:")));
         let told = told.expect("it says what is missing");

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use bindery_cluster::{Cluster, Manager, is_bound_to, is_event, run};
+use bindery_kit::json;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::policies::{self, documents};
+use super::policies::documents;
 
 /// A folder with the program under the names of a plugin, and what its user gives to kubectl.
 struct User {
@@ -99,7 +100,7 @@ async fn kubectl_explains_claims_and_volumes_by_reads_alone() {
     }
     let spread = documents.path().join("spread.yaml");
     let spec = json!({"module": "builtin:spread", "settings": {"atMost": 1}});
-    std::fs::write(&spread, policies::policy("MatchPolicy", "spread", &spec)).unwrap();
+    std::fs::write(&spread, json::policy("MatchPolicy", "spread", &spec).to_string()).unwrap();
     let explained = user.explains(&["pvc", "d", "--policy", spread.to_str().unwrap()]).unwrap();
     assert!(explained.contains("policy spread rejects it"), "a sibling has a volume: {explained}");
     let requests = proxy.take_requests();

@@ -1,24 +1,18 @@
 //! Policies that ship, on a real API server.
 
 use bindery_cluster::{Clock, Cluster, Manager, Replica, is_bound_to, is_event, is_in_phase};
+use bindery_kit::json;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 use tempfile::TempDir;
 
-/// A policy document.
-pub(crate) fn policy(kind: &str, name: &str, spec: &serde_json::Value) -> String {
-    let metadata = json!({"name": name});
-    json!({"apiVersion": "policy.bindery.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec})
-        .to_string()
-}
-
 /// Three policies: at most twice the request, the zone of the claim, and one whose module is missing.
 pub(crate) fn documents() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, spec: serde_json::Value| {
-        std::fs::write(folder.path().join(format!("{name}.yaml")), policy("MatchPolicy", name, &spec))
-            .unwrap();
+        let document = json::policy("MatchPolicy", name, &spec).to_string();
+        std::fs::write(folder.path().join(format!("{name}.yaml")), document).unwrap();
     };
     write("twice", json!({"module": "builtin:at-most-n-times", "settings": {"times": 2}}));
     write("zone", json!({"module": "builtin:same-zone", "settings": {"zone": "Label"}}));
@@ -78,7 +72,8 @@ pub(crate) fn is_released_with(policy: &'static str) -> impl Fn(&PersistentVolum
 
 /// Writes a document of kind ReclaimPolicy. Returns the arguments of a replica that has it.
 fn with_reclaim_policy(folder: &TempDir, name: &str, spec: &serde_json::Value) -> [String; 2] {
-    std::fs::write(folder.path().join("policy.yaml"), policy("ReclaimPolicy", name, spec)).unwrap();
+    let document = json::policy("ReclaimPolicy", name, spec).to_string();
+    std::fs::write(folder.path().join("policy.yaml"), document).unwrap();
     let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
     [format!("--policy={}", folder.path().display()), format!("--policies={shipped}")]
 }

@@ -2,13 +2,13 @@
 
 use std::process::{Command, Output};
 
-use bindery_cluster::{Cluster, Manager, PolicyApi, Replica, condition, is_event, poll};
-use bindery_kit::{Authority, OciRegistry, RegistrySettings, Reply};
+use bindery_cluster::{Cluster, Manager, PolicyApi, Replica, condition, poll};
+use bindery_kit::{Authority, OciRegistry, RegistrySettings, Reply, json};
 use bindery_registry::{
     Access, Artifact, Credentials, Extra, Format, Reference, Registry, Remote, SigningKey, Timeouts, push,
     sign,
 };
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use rcgen::KeyPair;
@@ -134,12 +134,8 @@ impl World {
 
     /// Runs `bindery policy preview` as a user with these credentials and keys.
     fn preview(&self, module: &Reference, times: u32, keys: &str) -> Output {
-        let document = json!({
-            "apiVersion": "policy.bindery.dev/v1alpha1",
-            "kind": "MatchPolicy",
-            "metadata": {"name": "size"},
-            "spec": {"module": module.to_string(), "settings": {"times": times}},
-        });
+        let spec = json!({"module": module.to_string(), "settings": {"times": times}});
+        let document = json::policy("MatchPolicy", "size", &spec);
         std::fs::write(self.path("size.json"), document.to_string()).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_bindery"));
         command.args(["policy", "preview", &self.path("size.json"), "--registry-key", keys]);
@@ -160,9 +156,7 @@ impl World {
 
     async fn until_rejected(&self, claim: &str) {
         self.cluster.create_claim(claim, "1Gi").await;
-        let told = "; 1 of 1 volumes rejected: size 1";
-        let is_told = |event: &Event| event.message.as_ref().is_some_and(|message| message.ends_with(told));
-        self.cluster.until_event(|event| is_event(claim, "FailedBinding")(event) && is_told(event)).await;
+        until_rejected(&self.cluster, claim, "; 1 of 1 volumes rejected: size 1").await;
     }
 }
 

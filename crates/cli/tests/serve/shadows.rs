@@ -1,18 +1,10 @@
 //! Policies and engines that decide beside those in effect, on a real API server.
 
-use std::process::Command;
-
-use bindery_cluster::{Cluster, PolicyApi, condition, is_bound_to, poll, run};
+use bindery_cluster::{PolicyApi, condition, is_bound_to, poll};
+use bindery_kit::json;
 use serde_json::{Value, json};
 
-use super::policy_objects::{cluster_with_kinds, until_rejected};
-
-/// What a command of Bindery prints.
-fn bindery(cluster: &Cluster, arguments: &[&str]) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bindery"));
-    command.args(arguments).env("KUBECONFIG", cluster.kubeconfig());
-    String::from_utf8(run(&mut command, "").stdout).unwrap()
-}
+use super::policy_objects::{cluster_with_kinds, print, until_rejected};
 
 /// Waits until the status of a shadow has a difference, and returns what it has shown.
 async fn until_different(policies: &PolicyApi, kind: &str, name: &str) -> Value {
@@ -45,7 +37,7 @@ async fn a_policy_in_shadow_shows_what_it_changes_once_enforced() {
     let latest = &shown["latest"][0];
     assert_eq!((&latest["object"], &latest["kind"]), (&json!("pvc default/c"), &json!("binds-none")));
     assert_eq!(latest["active"]["answer"], "binds volume large");
-    let printed = bindery(&cluster, &["diff", "size"]);
+    let printed = print(&cluster, &["diff", "size"]);
     assert!(printed.starts_with("MatchPolicy size: "), "{printed}");
     let line = printed.lines().find(|line| line.contains("  binds-none  pvc default/c: ")).unwrap();
     assert!(line.contains("binds volume large (its policies allow the volume); shadow: "), "{line}");
@@ -57,7 +49,7 @@ async fn a_policy_in_shadow_shows_what_it_changes_once_enforced() {
     let status = policies.until_ready("MatchPolicy", "size", "Loaded").await;
     assert_eq!(condition(&status, "Effective")["status"], "True");
     assert!(status["shadow"].is_null(), "{status}");
-    assert_eq!(bindery(&cluster, &["diff"]), "No policy or engine is in mode shadow.\n");
+    assert_eq!(print(&cluster, &["diff"]), "No policy or engine is in mode shadow.\n");
     cluster.create_available_volume("wide", "8Gi").await;
     cluster.create_claim("d", "1Gi").await;
     until_rejected(&cluster, "d", "; 1 of 1 volumes rejected: size 1").await;
@@ -65,14 +57,9 @@ async fn a_policy_in_shadow_shows_what_it_changes_once_enforced() {
     // What another number would change now, before it is applied.
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("size.json");
-    let document = json!({
-        "apiVersion": "policy.bindery.dev/v1alpha1",
-        "kind": "MatchPolicy",
-        "metadata": {"name": "size"},
-        "spec": at_most(8, "enforce"),
-    });
+    let document = json::policy("MatchPolicy", "size", &at_most(8, "enforce"));
     std::fs::write(&file, document.to_string()).unwrap();
-    let preview = bindery(&cluster, &["policy", "preview", file.to_str().unwrap()]);
+    let preview = print(&cluster, &["policy", "preview", file.to_str().unwrap()]);
     let now = "pvc default/d: without the change: pending (policy size rejects wide: ";
     assert!(preview.starts_with(now), "{preview}");
     assert!(preview.ends_with("; with it: bound to wide\n"), "{preview}");

@@ -5,13 +5,12 @@ use std::process::Command;
 use bindery_cluster::{Cluster, Manager, Replica, is_bound_to, is_event, is_in_phase, run};
 use bindery_core::ClaimKey;
 use bindery_core::steer::{CHOICE, RESERVED_FOR, steering_key};
+use bindery_kit::json;
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolume};
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-
-use crate::policies::policy;
 
 /// Creates a steered claim of 1 GiB, with these further fields of its spec.
 pub(crate) async fn create_steered(cluster: &Cluster, name: &str, mut spec: Value) {
@@ -32,7 +31,7 @@ pub(crate) fn replica_in(mode: &str, cluster: &Cluster, policies: &[(&str, Value
     let documents = tempfile::tempdir().unwrap();
     for (name, spec) in policies {
         let file = documents.path().join(format!("{name}.yaml"));
-        std::fs::write(file, policy("MatchPolicy", name, spec)).unwrap();
+        std::fs::write(file, json::policy("MatchPolicy", name, spec).to_string()).unwrap();
     }
     let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
     let folder = documents.path().to_str().unwrap();

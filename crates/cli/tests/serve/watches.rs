@@ -9,6 +9,7 @@ use bindery_cluster::{
 use bindery_controller::{Binder, Configuration, Parts, Settings};
 use bindery_core::Version;
 use bindery_engine::DefaultEngine;
+use bindery_kit::json;
 use bindery_kube::watch::{self, WatchLimits};
 use bindery_kube::{ApiClient, ApiPort, Events, system_clock};
 use bindery_store::{Kind, Store};
@@ -43,26 +44,15 @@ fn path(kind: Kind) -> &'static str {
     }
 }
 
-/// Path at which an object of a kind is created, and its fields besides the name.
-fn object(kind: Kind) -> (&'static str, Value) {
-    let modes = json!(["ReadWriteOnce"]);
+/// An object of a kind.
+fn object(kind: Kind, name: &str) -> Value {
     match kind {
-        Kind::Volume => {
-            let source = json!({"path": "/nonexistent"});
-            let capacity = json!({"storage": "1Gi"});
-            (path(kind), json!({"spec": {"capacity": capacity, "accessModes": modes, "hostPath": source}}))
-        }
-        Kind::Claim => {
-            let resources = json!({"requests": {"storage": "1Gi"}});
-            let spec = json!({"storageClassName": "", "accessModes": modes, "resources": resources});
-            ("/api/v1/namespaces/default/persistentvolumeclaims", json!({"spec": spec}))
-        }
-        Kind::Class => (path(kind), json!({"provisioner": "vendor.example/csi"})),
-        Kind::Pod => {
-            let spec = json!({"containers": [{"name": "c", "image": "nonexistent"}]});
-            ("/api/v1/namespaces/default/pods", json!({"spec": spec}))
-        }
-        Kind::Node | Kind::Namespace => (path(kind), json!({})),
+        Kind::Volume => json::volume(name, json!({})),
+        Kind::Claim => json::claim(name, json!({})),
+        Kind::Class => json::class(name, "vendor.example/csi", json!({})),
+        Kind::Pod => json::pod(name, json!({})),
+        Kind::Node => json::node(name),
+        Kind::Namespace => json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}),
     }
 }
 
@@ -97,11 +87,8 @@ impl Scene {
     /// Creates an object; returns its version.
     async fn create(&mut self, kind: Kind) -> Version {
         self.created += 1;
-        let (path, mut object) = object(kind);
-        object["metadata"] = json!({"name": format!("o{}", self.created)});
-        let request = http::Request::post(path).header("content-type", "application/json");
-        let request = request.body(object.to_string().into_bytes()).unwrap();
-        let created: Value = self.cluster.client.request(request).await.unwrap();
+        let object = object(kind, &format!("o{}", self.created));
+        let created = self.cluster.create(&object, "").await.unwrap();
         Version::from(created["metadata"]["resourceVersion"].as_str().unwrap())
     }
 

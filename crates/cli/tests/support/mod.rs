@@ -73,6 +73,14 @@ impl Home {
         self.bindery_with(arguments, "")
     }
 
+    /// Runs `bindery`, which must succeed.
+    #[track_caller]
+    pub(crate) fn done(&self, arguments: &[&str]) -> Ended {
+        let ended = self.bindery(arguments);
+        assert_eq!(ended.status, 0, "{ended:?}");
+        ended
+    }
+
     /// Runs `bindery` to its end, with standard input.
     pub(crate) fn bindery_with(&self, arguments: &[&str], input: &str) -> Ended {
         ended(self.command(arguments), input)
@@ -92,6 +100,12 @@ pub(crate) fn ended(mut command: Command, input: &str) -> Ended {
 /// A list of objects, as kubectl prints it.
 pub(crate) fn list(items: &[Value]) -> Value {
     json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": items})
+}
+
+/// What `cargo xtask test` has installed.
+pub(crate) fn offered(variable: &str) -> PathBuf {
+    let path = std::env::var_os(variable);
+    path.unwrap_or_else(|| panic!("{variable} is not set: run `cargo xtask test`")).into()
 }
 
 pub(crate) fn root() -> PathBuf {

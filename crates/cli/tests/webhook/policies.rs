@@ -1,6 +1,7 @@
 //! Policies and engines that cannot work are refused as they are applied.
 
 use bindery_cluster::poll;
+use bindery_kit::json;
 use futures::future::join_all;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
@@ -30,26 +31,17 @@ async fn start() -> (Webhooks, WebhookReplica) {
     (webhooks, webhook)
 }
 
-fn object(kind: &str, name: &str, spec: &Value) -> Value {
-    json!({
-        "apiVersion": "policy.bindery.dev/v1alpha1",
-        "kind": kind,
-        "metadata": {"name": name},
-        "spec": spec,
-    })
-}
-
 #[tokio::test]
 async fn an_apply_that_cannot_work_says_so_and_stores_nothing() {
     let (webhooks, mut webhook) = start().await;
     let apply = |object: &Value| webhooks.create(object, &[]);
     let twice = |times: Value| json!({"module": "builtin:at-most-n-times", "settings": {"times": times}});
-    let valid = object("MatchPolicy", "size", &twice(json!(2)));
+    let valid = json::policy("MatchPolicy", "size", &twice(json!(2)));
     // Until the module is compiled, a review can only warn.
     let is_taken =
         async || (webhooks.create(&valid, &["--dry-run=server"]) == (true, String::new())).then_some(());
     poll(is_taken).await.expect("the policy is taken without a warning");
-    let (succeeded, message) = apply(&object("MatchPolicy", "size", &twice(json!("many"))));
+    let (succeeded, message) = apply(&json::policy("MatchPolicy", "size", &twice(json!("many"))));
     let told = "The MatchPolicy \"size\" is invalid: spec.settings: ";
     assert!(!succeeded && message.contains(told) && message.contains("times"), "{message}");
     assert_eq!(apply(&valid), (true, String::new()));
@@ -63,15 +55,15 @@ async fn an_apply_that_cannot_work_says_so_and_stores_nothing() {
     assert!(refused.to_string().contains("spec.settings: "), "{refused}");
 
     let (succeeded, message) =
-        apply(&object("ReclaimPolicy", "size", &json!({"module": "builtin:keep-labelled"})));
+        apply(&json::policy("ReclaimPolicy", "size", &json!({"module": "builtin:keep-labelled"})));
     assert!(
         !succeeded && message.ends_with("MatchPolicy has the name \"size\": give this one another name"),
         "{message}"
     );
-    let (succeeded, message) = apply(&object("ReclaimPolicy", "keep", &twice(json!(2))));
+    let (succeeded, message) = apply(&json::policy("ReclaimPolicy", "keep", &twice(json!(2))));
     assert!(!succeeded && message.contains("spec.module is a matcher"), "{message}");
     let missing = json!({"module": "configmap:default/modules/size.wasm"});
-    let (succeeded, message) = apply(&object("MatchPolicy", "later", &missing));
+    let (succeeded, message) = apply(&json::policy("MatchPolicy", "later", &missing));
     assert!(
         succeeded && message.starts_with("Warning: ConfigMap default/modules cannot be read"),
         "{message}"
@@ -79,10 +71,10 @@ async fn an_apply_that_cannot_work_says_so_and_stores_nothing() {
 
     let engine = json!({"module": std::env::var("BINDERY_EXAMPLE_ENGINE").unwrap()});
     // A review reads no file that an object names.
-    let (succeeded, message) = apply(&object("Engine", "first", &engine));
+    let (succeeded, message) = apply(&json::policy("Engine", "first", &engine));
     assert!(succeeded && message.starts_with("Warning: its module is a file, "), "{message}");
     webhooks.cluster.policies().until_ready("Engine", "first", "Loaded").await;
-    let (succeeded, message) = apply(&object("Engine", "second", &engine));
+    let (succeeded, message) = apply(&json::policy("Engine", "second", &engine));
     let told = "spec.mode: Engine \"first\" is in effect: set that one to off first";
     assert!(!succeeded && message.ends_with(told), "{message}");
     webhook.replica.terminate().await;
@@ -99,7 +91,7 @@ async fn an_object_over_the_limit_is_refused_until_another_is_off() {
     for names in names.chunks(16) {
         join_all(names.iter().map(|name| policies.apply("MatchPolicy", name, missing.clone()))).await;
     }
-    let more = object("MatchPolicy", "more", &missing);
+    let more = json::policy("MatchPolicy", "more", &missing);
     let create = || webhooks.create(&more, &["--dry-run=server"]);
     let told =
         format!("more than {MAX} objects of the kinds MatchPolicy, ReclaimPolicy and Engine are not off");

@@ -12,7 +12,7 @@ use bindery_policy::{
 use bindery_store::{Delivery, Object};
 use tokio::time::Instant;
 
-use crate::double::{Double, claim, volume};
+use crate::double::{claim, holding, volume};
 use crate::operating::run_during;
 use crate::policies::{binder, bound_to, in_zone};
 
@@ -21,8 +21,7 @@ async fn a_changed_label_of_its_namespace_wakes_a_claim() {
     let (operator, values) = (SelectorOperator::In, vec!["database".into()]);
     let namespace = vec![Requirement { key: "team".into(), operator, values }];
     let matches = Matches { namespace, ..Matches::default() };
-    let double = Double::new();
-    double.add_claim(&claim("c"));
+    let double = holding([], [claim("c")]);
     let policies = vec![Policy { matches, ..policy("fails", Fails) }];
     let binder = binder(&double, DefaultEngine, policies);
     let label = |team: &str| {
@@ -78,9 +77,10 @@ async fn each_declared_fact_of_a_claim_wakes_it_when_it_changes() {
         ClaimFact::ClassParameter(zone()),
     ] {
         let has = |value: &str| [(fact.clone(), value.into())].into_iter().collect::<Facts<ClaimFact>>();
-        let double = Double::new();
-        double.add_volume(&in_zone(Volume { class: "c".into(), ..volume("v") }, "b"));
-        double.add_claim(&Claim { class: Some("c".into()), facts: has("a"), ..claim("c") });
+        let double = holding(
+            [in_zone(Volume { class: "c".into(), ..volume("v") }, "b")],
+            [Claim { class: Some("c".into()), facts: has("a"), ..claim("c") }],
+        );
         let metadata = Metadata { claim_facts: vec![fact.clone()], ..SameZone.metadata().clone() };
         let binder = binder(&double, DefaultEngine, vec![policy("zone", ZoneOf(metadata))]);
         double.watch(binder.intake(), Duration::ZERO);
@@ -116,9 +116,7 @@ async fn each_declared_fact_of_a_claim_wakes_it_when_it_changes() {
 async fn a_claim_waits_for_the_labels_of_its_namespace_that_a_policy_reads() {
     let metadata =
         Metadata { claim_facts: vec![ClaimFact::NamespaceLabel(ZONE.into())], ..SameZone.metadata().clone() };
-    let double = Double::new();
-    double.add_volume(&in_zone(volume("v"), "b"));
-    double.add_claim(&claim("c"));
+    let double = holding([in_zone(volume("v"), "b")], [claim("c")]);
     let binder = binder(&double, DefaultEngine, vec![policy("zone", ZoneOf(metadata))]);
     double.watch(binder.intake(), Duration::ZERO);
     run_during(&binder, async {

@@ -1,30 +1,26 @@
-//! Binders on an API server in memory, and engines by script.
+//! Binders on an API server in memory.
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 
-use bindery_controller::{Binder, Configuration, Parts, Settings};
-use bindery_core::{Claim, ClaimKey, Cluster, Decision, Engine, EngineFault, Request};
+use bindery_controller::{Binder, Configuration, Parts, Settings, SyncError};
+use bindery_core::{Claim, ClaimKey, Engine, Key, Volume};
 use bindery_kit::InMemoryApi;
-pub(crate) use bindery_kit::{VOLUME_PROTECTION as PROTECTION, volume};
+pub(crate) use bindery_kit::{Scripted, VOLUME_PROTECTION as PROTECTION, volume};
 use bindery_store::{Kind, Store};
+use tokio::task::{JoinHandle, spawn_blocking};
 
 /// The API server of these tests.
 pub(crate) type Double = InMemoryApi;
 
-/// An engine that calls a function.
-pub(crate) struct Scripted<F>(pub(crate) F);
-
-impl<F> Engine for Scripted<F>
-where
-    F: Fn(&Request, &mut dyn Cluster) -> Result<Decision, EngineFault> + Send + Sync,
-{
-    fn decide(&self, request: &Request, cluster: &mut dyn Cluster) -> Result<Decision, EngineFault> {
-        self.0(request, cluster)
-    }
-
-    fn digest(&self) -> &str {
-        "scripted"
-    }
+/// An API server with these objects.
+pub(crate) fn holding(
+    volumes: impl IntoIterator<Item = Volume>,
+    claims: impl IntoIterator<Item = Claim>,
+) -> Double {
+    let double = Double::new();
+    volumes.into_iter().for_each(|volume| double.add_volume(&volume));
+    claims.into_iter().for_each(|claim| double.add_claim(&claim));
+    double
 }
 
 /// A binder whose caches are complete and hold all objects.
@@ -58,6 +54,18 @@ pub(crate) fn parts(double: &Double, engine: impl Engine + 'static) -> Parts<Dou
 /// A binder before its caches are filled.
 pub(crate) fn unsynced(double: &Double, engine: impl Engine + 'static) -> Arc<Binder<Double>> {
     Arc::new(Binder::new(parts(double, engine)))
+}
+
+/// Begins a sync.
+pub(crate) fn begin(binder: &Arc<Binder<Double>>, key: Key) -> JoinHandle<Result<(), SyncError>> {
+    let binder = Arc::clone(binder);
+    tokio::spawn(async move { binder.sync(&key).await.result })
+}
+
+/// Waits at the barrier of a matcher.
+pub(crate) async fn meet(barrier: &Arc<Barrier>) {
+    let barrier = Arc::clone(barrier);
+    spawn_blocking(move || barrier.wait()).await.expect("the other side is there");
 }
 
 /// A claim for 1 GiB in namespace `ns`.

@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex};
 
 use bindery_controller::{Binder, Configuration, DecidedRecord, Journal, Parts};
-use bindery_core::{Claim, ClaimFact, GuardRead, Key, ReclaimPolicy, Replayer, Volume};
+use bindery_core::{ClaimFact, GuardRead, Key, ReclaimPolicy, Replayer, Volume};
 use bindery_engine::DefaultEngine;
 use bindery_kit::{AtMostTwice, Burning, ByLabel, KEEP, SameZone, keeps_labelled, policy, reclaim_rule};
 use bindery_policy::{Chain, Judged, OnFailure, PolicyFault, ReclaimRule, Wish};
 
-use crate::double::{Double, binder_of, claim, parts, volume};
-use crate::policies::{in_zone, key};
+use crate::double::{Double, binder_of, claim, holding, parts, volume};
+use crate::policies::{in_zone, key, zoned};
 use crate::syncing::taken;
 
 /// What was written down, in order.
@@ -31,13 +31,8 @@ fn binder(double: &Double, chain: Chain) -> (Arc<Binder<Double>>, Arc<Journaled>
 
 #[tokio::test]
 async fn a_journal_has_what_policies_said_and_a_replay_needs_none() {
-    let double = Double::new();
-    double.add_volume(&in_zone(volume("b1"), "b"));
-    double.add_volume(&in_zone(volume("a1"), "a"));
-    for name in ["c1", "c2"] {
-        let facts = [(ClaimFact::Label(bindery_kit::ZONE.into()), "a".into())].into_iter().collect();
-        double.add_claim(&Claim { facts, ..claim(name) });
-    }
+    let volumes = [in_zone(volume("b1"), "b"), in_zone(volume("a1"), "a")];
+    let double = holding(volumes, ["c1", "c2"].map(zoned));
     let chain = || Chain::new(vec![policy("zone", SameZone), policy("size", AtMostTwice::judging())]);
     let (binder, journal) = binder(&double, chain());
     for name in ["c1", "c2"] {
@@ -62,10 +57,7 @@ async fn a_journal_has_what_policies_said_and_a_replay_needs_none() {
 
 #[tokio::test]
 async fn a_journal_has_nothing_of_policies_where_none_applies() {
-    let double = Double::new();
-    double.add_volume(&volume("v"));
-    double.add_volume(&taken("taken", "gone"));
-    double.add_claim(&claim("c"));
+    let double = holding([volume("v"), taken("taken", "gone")], [claim("c")]);
     let mut elsewhere = policy("size", AtMostTwice::judging());
     elsewhere.matches.classes = vec!["fast".into()];
     for chain in [Chain::default(), Chain::new(vec![elsewhere])] {
@@ -80,8 +72,7 @@ async fn a_journal_has_nothing_of_policies_where_none_applies() {
 
 #[tokio::test]
 async fn a_journal_has_what_reclaimers_said_about_a_released_volume() {
-    let double = Double::new();
-    double.add_volume(&Volume { policy: ReclaimPolicy::Delete, ..taken("v", "c") });
+    let double = holding([Volume { policy: ReclaimPolicy::Delete, ..taken("v", "c") }], []);
     let fails = ByLabel(|_| Err(PolicyFault::Trapped("unreachable".to_owned())));
     let fails = ReclaimRule { on_failure: OnFailure::Skip, order: -2, ..reclaim_rule("fails", fails) };
     let labelled = ReclaimRule { order: -1, ..reclaim_rule("labelled", keeps_labelled()) };
@@ -113,11 +104,9 @@ async fn a_journal_has_what_reclaimers_said_about_a_released_volume() {
 
 #[tokio::test]
 async fn a_journal_has_what_the_guard_had_read() {
-    let double = Double::new();
     // An earlier decision has made the first two writes of the bind.
     let volume = taken("v", "c");
-    double.add_claim(&claim("c"));
-    double.add_volume(&volume);
+    let double = holding([volume.clone()], [claim("c")]);
     let (binder, journal) = binder(&double, Chain::default());
     assert_eq!(binder.sync(&key("c")).await.result, Ok(()));
     let journaled = journal.0.lock().unwrap();

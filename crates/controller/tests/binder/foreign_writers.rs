@@ -9,7 +9,7 @@ use bindery_engine::DefaultEngine;
 use bindery_store::{Author, Authors, Delivered, Delivery, LazyAuthors, Object};
 
 use crate::disk::Disk;
-use crate::double::{Double, binder_of, claim, parts, volume};
+use crate::double::{Double, binder_of, claim, holding, parts, volume};
 use crate::operating::{released, run_during};
 use crate::syncing::taken;
 
@@ -28,17 +28,15 @@ fn binder(double: &Double) -> Arc<Binder<Double>> {
 
 /// Whether this volume, delivered after one of 1 GiB in phase Pending, counts as a sign of another binder.
 fn is_sign_of_volume(after: impl FnOnce(Volume) -> Volume, author: Author) -> bool {
-    let double = Double::new();
     let before = Volume { phase: VolumePhase::Pending, version: "2".into(), ..volume("v") };
-    double.add_volume(&before);
+    let double = holding([before.clone()], []);
     let binder = binder(&double);
     binder.intake().deliver(by(author, after(Volume { version: "3".into(), ..before })));
     is_noticed(&binder)
 }
 
 fn is_sign_of_claim(after: impl FnOnce(Claim) -> Claim, author: Author) -> bool {
-    let double = Double::new();
-    double.add_claim(&Claim { version: "2".into(), ..claim("c") });
+    let double = holding([], [Claim { version: "2".into(), ..claim("c") }]);
     let binder = binder(&double);
     binder.intake().deliver(by(author, after(Claim { version: "3".into(), ..claim("c") })));
     is_noticed(&binder)
@@ -52,9 +50,8 @@ fn is_noticed(binder: &Binder<Double>) -> bool {
 
 #[test]
 fn authors_are_read_only_where_a_change_may_be_a_sign() {
-    let double = Double::new();
     let before = Volume { version: "2".into(), ..volume("v") };
-    double.add_volume(&before);
+    let double = holding([before.clone()], []);
     let object = Volume { version: "3".into(), deleting: true, ..before }.into();
     let authors = Some(LazyAuthors::new(|| panic!("its authors are read")));
     binder(&double).intake().deliver(Delivery::Applied(Delivered { object, authors }));
@@ -90,8 +87,7 @@ fn only_what_only_binders_write_is_a_sign() {
 
 #[tokio::test]
 async fn the_echo_of_an_own_write_is_not_a_sign_whatever_its_author() {
-    let double = Double::new();
-    double.add_volume(&Volume { phase: VolumePhase::Pending, ..volume("v") });
+    let double = holding([Volume { phase: VolumePhase::Pending, ..volume("v") }], []);
     let binder = binder(&double);
     assert_eq!(binder.sync(&bindery_core::Key::Volume("v".into())).await.result, Ok(()));
     let written = double.volume("v");
@@ -102,10 +98,7 @@ async fn the_echo_of_an_own_write_is_not_a_sign_whatever_its_author() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_deleted_while_it_is_held_and_everything_afterwards() {
-    let double = Double::new();
-    double.add_volume(&released());
-    double.add_volume(&volume("free"));
-    double.add_claim(&claim("c2"));
+    let double = holding([released(), volume("free")], [claim("c2")]);
     let disk = Disk::new(&double);
     let binder = binder_of(Parts { configuration: disk.configuration(), ..parts(&double, DefaultEngine) });
     double.watch(binder.intake(), Duration::ZERO);
@@ -123,9 +116,8 @@ async fn nothing_is_deleted_while_it_is_held_and_everything_afterwards() {
 
 #[test]
 fn what_was_written_after_the_operator_had_looked_is_not_acknowledged() {
-    let double = Double::new();
     let before = Volume { phase: VolumePhase::Pending, ..volume("v") };
-    double.add_volume(&before);
+    let double = holding([before.clone()], []);
     let binder = binder(&double);
     let check = binder.intake().foreign_writers().expect("it may write");
     let after = Volume { phase: VolumePhase::Available, version: "2".into(), ..before };
@@ -140,8 +132,7 @@ fn what_was_written_after_the_operator_had_looked_is_not_acknowledged() {
 /// Stops recycling and deleting while the plugin works on a volume, runs a check once that has come to rest,
 /// and then lets the plugin finish.
 async fn hold_while_it_works(volume: &Volume, held: impl Fn(&Double), is_done: impl Fn(&Double) -> bool) {
-    let double = Double::new();
-    double.add_volume(volume);
+    let double = holding([volume.clone()], []);
     let disk = Disk::new(&double);
     let gate = Arc::clone(&disk.gate).acquire_many_owned(1_000).await.expect("the gate is never closed");
     let binder = binder_of(Parts { configuration: disk.configuration(), ..parts(&double, DefaultEngine) });

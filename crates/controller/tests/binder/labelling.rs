@@ -5,19 +5,18 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_controller::{Binder, Configuration, Mode, Parts, REASON_UNWRITABLE, Settings, WriteError};
+use bindery_controller::{Binder, Mode, REASON_UNWRITABLE, WriteError};
 use bindery_core::steer::steered_to;
 use bindery_core::{BindingMode, Claim, ClaimPhase, ClaimRef, Volume, VolumePhase};
-use bindery_engine::DefaultEngine;
 use bindery_kit::{Fewest, Larger, SameZone, gib, policy};
-use bindery_policy::{Chain, Policy};
+use bindery_policy::Policy;
 use bindery_store::{Delivery, Object, ObservedPod, PodContent};
 use tokio::time::Instant;
 
-use crate::double::{Double, binder_of, parts, volume};
+use crate::double::{Double, holding, volume};
 use crate::operating::run_during;
 use crate::policies::{in_zone, key, zoned};
-use crate::steering::steered;
+use crate::steering::{self, steered};
 
 /// A steered claim in zone `a`, of a class that waits.
 pub(crate) fn claim(name: &str) -> Claim {
@@ -34,16 +33,13 @@ fn binder(double: &Double, policies: Vec<Policy>) -> Arc<Binder<Double>> {
 }
 
 fn binder_in(mode: Mode, double: &Double, policies: Vec<Policy>) -> Arc<Binder<Double>> {
-    let settings = Settings { mode, ..Settings::default() };
-    let configuration =
-        Configuration { policies: Arc::new(Chain::new(policies)), ..Configuration::default() };
-    let binder = binder_of(Parts { settings, configuration, ..parts(double, DefaultEngine) });
-    double.watch(binder.intake(), Duration::ZERO);
+    let binder = steering::binder_in(mode, double, policies);
     deliver_class(&binder);
     binder
 }
 
-fn deliver_class(binder: &Binder<Double>) {
+/// Delivers that class.
+pub(crate) fn deliver_class(binder: &Binder<Double>) {
     let class =
         bindery_kit::class("local", "kubernetes.io/no-provisioner", Some(BindingMode::WaitForFirstConsumer));
     binder.intake().deliver(Delivery::applied(class));
@@ -91,11 +87,7 @@ pub(crate) fn names(names: &[&str]) -> BTreeSet<String> {
 
 #[tokio::test(start_paused = true)]
 async fn volumes_are_labelled_from_the_pod_of_a_claim_to_its_bind() {
-    let double = Double::new();
-    double.add_volume(&local("v", 1));
-    double.add_volume(&local("w", 2));
-    double.add_volume(&volume("other-class"));
-    double.add_claim(&claim("c"));
+    let double = holding([local("v", 1), local("w", 2), volume("other-class")], [claim("c")]);
     let binder = binder(&double, Vec::new());
     binder.sync(&key("c")).await.result.unwrap();
     assert_eq!(labelled(&double, "c"), names(&[]));
@@ -111,10 +103,7 @@ async fn volumes_are_labelled_from_the_pod_of_a_claim_to_its_bind() {
 
 #[tokio::test(start_paused = true)]
 async fn labels_follow_what_policies_prefer_and_allow() {
-    let double = Double::new();
-    double.add_volume(&local("small", 1));
-    double.add_volume(&local("large", 2));
-    double.add_claim(&claim("c"));
+    let double = holding([local("small", 1), local("large", 2)], [claim("c")]);
     let binder = binder(&double, vec![policy("zone", SameZone), policy("larger", Larger { zone: None })]);
     run_during(&binder, async {
         use_claims(&binder, &["c"]);
@@ -130,9 +119,7 @@ async fn labels_follow_what_policies_prefer_and_allow() {
 
 #[tokio::test(start_paused = true)]
 async fn labels_of_a_claim_that_was_made_again_get_its_uid() {
-    let double = Double::new();
-    double.add_volume(&local("v", 1));
-    double.add_claim(&claim("c"));
+    let double = holding([local("v", 1)], [claim("c")]);
     let binder = binder(&double, Vec::new());
     let uid = || {
         let volume = double.volume("v");
@@ -151,12 +138,7 @@ async fn labels_of_a_claim_that_was_made_again_get_its_uid() {
 
 #[tokio::test(start_paused = true)]
 async fn claims_of_a_pod_are_offered_a_volume_each() {
-    let double = Double::new();
-    for name in ["v", "w"] {
-        double.add_volume(&local(name, 1));
-    }
-    double.add_claim(&claim("c"));
-    double.add_claim(&claim("d"));
+    let double = holding([local("v", 1), local("w", 1)], [claim("c"), claim("d")]);
     let binder = binder(&double, Vec::new());
     run_during(&binder, async {
         use_claims(&binder, &["c", "d"]);
@@ -168,10 +150,7 @@ async fn claims_of_a_pod_are_offered_a_volume_each() {
 
 #[tokio::test(start_paused = true)]
 async fn in_mode_own_a_labelled_volume_that_the_scheduler_takes_is_bound() {
-    let double = Double::new();
-    double.add_volume(&local("v", 1));
-    double.add_volume(&in_zone(local("elsewhere", 1), "b"));
-    double.add_claim(&claim("c"));
+    let double = holding([local("v", 1), in_zone(local("elsewhere", 1), "b")], [claim("c")]);
     let binder = binder_in(Mode::Own, &double, vec![policy("zone", SameZone)]);
     run_during(&binder, async {
         use_claims(&binder, &["c"]);
@@ -192,9 +171,7 @@ async fn in_mode_own_a_labelled_volume_that_the_scheduler_takes_is_bound() {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_whose_policies_reject_all_volumes_is_told_so() {
-    let double = Double::new();
-    double.add_volume(&in_zone(local("v", 1), "b"));
-    double.add_claim(&claim("c"));
+    let double = holding([in_zone(local("v", 1), "b")], [claim("c")]);
     let binder = binder(&double, vec![policy("zone", SameZone)]);
     run_during(&binder, async {
         use_claims(&binder, &["c"]);
@@ -205,12 +182,9 @@ async fn a_claim_whose_policies_reject_all_volumes_is_told_so() {
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_loses_its_label_when_a_sibling_gets_too_many() {
-    let double = Double::new();
-    double.add_volume(&local("v", 2));
-    // The claim may not have it, so that it gets no turn by a change of this volume alone.
-    double.add_volume(&local("w", 1));
-    double.add_claim(&Claim { request: gib(2), ..claim("c") });
-    double.add_claim(&claim("d"));
+    // The claim may not have w, so that it gets no turn by a change of this volume alone.
+    let claims = [Claim { request: gib(2), ..claim("c") }, claim("d")];
+    let double = holding([local("v", 2), local("w", 1)], claims);
     let binder = binder(&double, vec![policy("spread", Fewest { most: 1, barrier: None })]);
     run_during(&binder, async {
         use_claims(&binder, &["c"]);
@@ -221,32 +195,30 @@ async fn a_volume_loses_its_label_when_a_sibling_gets_too_many() {
     .await;
 }
 
-/// Has a pod use a claim, and waits until a new volume has its label.
-async fn until_labelled_for(double: &Double, binder: &Binder<Double>, claim: &str) {
-    use_claims(binder, &[claim]);
+/// Has a pod use claim `d`, and waits until a new volume has its label.
+async fn until_labelled_for_d(double: &Double, binder: &Binder<Double>) {
+    use_claims(binder, &["d"]);
     double.rest().await;
     double.change(|objects| objects.put_volume(local("v", 1)));
-    double.until("it is labelled", || labelled(double, claim) == names(&["v"])).await;
+    double.until("it is labelled", || labelled(double, "d") == names(&["v"])).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_passes_a_claim_that_is_older_than_its_class() {
-    let double = Double::new();
-    double.add_claim(&claim("c"));
-    let binder = crate::steering::binder(&double);
+    let double = holding([], [claim("c")]);
+    let binder = steering::binder(&double);
     run_during(&binder, async {
         double.rest().await;
         deliver_class(&binder);
         double.change(|objects| objects.put_claim(claim("d")));
-        until_labelled_for(&double, &binder, "d").await;
+        until_labelled_for_d(&double, &binder).await;
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_passes_a_claim_that_was_made_again_and_is_not_steered() {
-    let double = Double::new();
-    double.add_claim(&claim("c"));
+    let double = holding([], [claim("c")]);
     let binder = binder(&double, Vec::new());
     run_during(&binder, async {
         use_claims(&binder, &["c"]);
@@ -255,16 +227,14 @@ async fn a_volume_passes_a_claim_that_was_made_again_and_is_not_steered() {
             objects.put_claim(Claim { uid: "uid-again".into(), steered: false, ..claim("c") });
             objects.put_claim(claim("d"));
         });
-        until_labelled_for(&double, &binder, "d").await;
+        until_labelled_for_d(&double, &binder).await;
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn labels_that_others_remove_are_put_back_less_and_less_often() {
-    let double = Double::new();
-    double.add_volume(&local("v", 1));
-    double.add_claim(&claim("c"));
+    let double = holding([local("v", 1)], [claim("c")]);
     let binder = binder(&double, Vec::new());
     let removes = async {
         loop {
@@ -291,10 +261,7 @@ async fn labels_that_others_remove_are_put_back_less_and_less_often() {
 
 #[tokio::test(start_paused = true)]
 async fn a_label_that_bindery_itself_has_removed_is_put_back_at_once() {
-    let double = Double::new();
-    double.add_volume(&local("small", 1));
-    double.add_claim(&claim("c"));
-    double.add_claim(&Claim { steered: false, ..claim("other") });
+    let double = holding([local("small", 1)], [claim("c"), Claim { steered: false, ..claim("other") }]);
     let binder = binder(&double, vec![policy("larger", Larger { zone: None })]);
     run_during(&binder, async {
         use_claims(&binder, &["c"]);
@@ -315,8 +282,7 @@ async fn a_label_that_bindery_itself_has_removed_is_put_back_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn labels_of_a_claim_that_is_made_again_and_again_go_at_once() {
-    let double = Double::new();
-    double.add_volume(&local("v", 1));
+    let double = holding([local("v", 1)], []);
     let binder = binder(&double, Vec::new());
     run_during(&binder, async {
         use_claims(&binder, &["c"]);
@@ -342,10 +308,7 @@ async fn labels_of_a_claim_that_is_made_again_and_again_go_at_once() {
 #[tokio::test]
 async fn a_label_that_the_api_server_does_not_take_is_told_and_the_others_put() {
     for mode in [Mode::Steer, Mode::Own] {
-        let double = Double::new();
-        double.add_volume(&local("v", 1));
-        double.add_volume(&local("w", 2));
-        double.add_claim(&claim("c"));
+        let double = holding([local("v", 1), local("w", 2)], [claim("c")]);
         let binder = binder_in(mode, &double, Vec::new());
         use_claims(&binder, &["c"]);
         double.fail_write(1, WriteError::Forbidden("cannot patch".to_owned()));

@@ -16,16 +16,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::disk::Disk;
-use crate::double::{Double, Scripted, binder, binder_of, claim, parts, unsynced, volume};
+use crate::double::{Double, Scripted, binder, binder_of, claim, holding, parts, unsynced, volume};
 use crate::operating::{key, released, run_during};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[tokio::test(start_paused = true)]
 async fn the_loop_begins_when_the_lists_are_complete_and_ends_on_demand() {
-    let double = Double::new();
-    double.add_volume(&volume("v1"));
-    double.add_claim(&claim("c1"));
+    let double = holding([volume("v1")], [claim("c1")]);
     let binder = unsynced(&double, DefaultEngine);
     let shutdown = CancellationToken::new();
     let running = tokio::spawn(Arc::clone(&binder).run(shutdown.clone()));
@@ -39,10 +37,7 @@ async fn the_loop_begins_when_the_lists_are_complete_and_ends_on_demand() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failing_key_backs_off_and_holds_no_other_up() {
-    let double = Double::new();
-    double.add_claim(&claim("bad"));
-    double.add_claim(&claim("good"));
-    double.add_volume(&volume("v1"));
+    let double = holding([volume("v1")], [claim("bad"), claim("good")]);
     let tries = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&tries);
     let begin = Instant::now();
@@ -71,9 +66,7 @@ async fn a_failing_key_backs_off_and_holds_no_other_up() {
 
 #[tokio::test(start_paused = true)]
 async fn the_api_server_is_obeyed_when_it_asks_to_wait() {
-    let double = Double::new();
-    double.add_volume(&volume("v1"));
-    double.add_claim(&claim("c1"));
+    let double = holding([volume("v1")], [claim("c1")]);
     let retry_after = Duration::from_secs(7);
     double.fail_write(1, WriteError::Throttled { message: "busy".to_owned(), retry_after });
     let binder = binder(&double, DefaultEngine);
@@ -89,9 +82,7 @@ async fn the_api_server_is_obeyed_when_it_asks_to_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn a_bind_that_fails_backs_off_though_its_own_reservation_ends() {
-    let double = Double::new();
-    double.add_volume(&volume("v1"));
-    double.add_claim(&claim("c1"));
+    let double = holding([volume("v1")], [claim("c1")]);
     (1..=40).for_each(|nth| double.fail_write(nth, WriteError::Invalid("a policy denies it".to_owned())));
     let binder = binder(&double, DefaultEngine);
     run_during(&binder, async {
@@ -113,9 +104,7 @@ async fn a_bind_that_fails_backs_off_though_its_own_reservation_ends() {
 /// As where the webhook for one object is down.
 #[tokio::test(start_paused = true)]
 async fn a_write_that_keeps_breaking_is_told_at_its_claim_once_in_a_while() {
-    let double = Double::new();
-    double.add_volume(&volume("v1"));
-    double.add_claim(&claim("c1"));
+    let double = holding([volume("v1")], [claim("c1")]);
     let broken = WriteError::Broken { status: 500, message: "failed calling webhook".to_owned() };
     (1..=100).for_each(|nth| double.fail_write(nth, broken.clone()));
     let binder = binder(&double, DefaultEngine);
@@ -134,9 +123,7 @@ async fn a_write_that_keeps_breaking_is_told_at_its_claim_once_in_a_while() {
 
 #[tokio::test(start_paused = true)]
 async fn shutdown_lets_decisions_in_flight_end_and_gives_up_on_those_that_hang() {
-    let double = Double::new();
-    double.add_volume(&volume("v1"));
-    double.add_claim(&claim("c1"));
+    let double = holding([volume("v1")], [claim("c1")]);
     let binder = binder(&double, DefaultEngine);
     let held = Arc::clone(&double.gate).acquire_many_owned(1_000).await.unwrap();
     let shutdown = CancellationToken::new();
@@ -154,10 +141,7 @@ async fn shutdown_lets_decisions_in_flight_end_and_gives_up_on_those_that_hang()
 
 #[tokio::test(start_paused = true)]
 async fn a_loop_that_runs_again_ends_what_the_one_before_abandoned() {
-    let double = Double::new();
-    double.add_volume(&volume("v2"));
-    double.add_claim(&claim("c2"));
-    double.add_volume(&released());
+    let double = holding([volume("v2"), released()], [claim("c2")]);
     let disk = Disk::new(&double);
     let binder = binder_of(Parts { configuration: disk.configuration(), ..parts(&double, DefaultEngine) });
     double.watch(binder.intake(), Duration::ZERO);
@@ -184,8 +168,7 @@ async fn a_loop_that_runs_again_ends_what_the_one_before_abandoned() {
 
 #[tokio::test(start_paused = true)]
 async fn an_operation_that_is_dropped_while_it_decides_is_started_anew() {
-    let double = Double::new();
-    double.add_volume(&released());
+    let double = holding([released()], []);
     let disk = Disk::new(&double);
     let binder = binder_of(Parts { configuration: disk.configuration(), ..parts(&double, DefaultEngine) });
     double.watch(binder.intake(), Duration::ZERO);
@@ -200,9 +183,7 @@ async fn an_operation_that_is_dropped_while_it_decides_is_started_anew() {
 
 #[tokio::test(start_paused = true)]
 async fn a_turn_that_was_abandoned_before_it_began_is_taken_by_the_next_loop() {
-    let double = Double::new();
-    double.add_volume(&volume("v1"));
-    double.add_claim(&claim("c1"));
+    let double = holding([volume("v1")], [claim("c1")]);
     let settings = Settings { shutdown_grace: Duration::ZERO, ..Settings::default() };
     let binder = binder_of(Parts { settings, ..parts(&double, DefaultEngine) });
     double.watch(binder.intake(), Duration::ZERO);
@@ -220,10 +201,8 @@ async fn a_turn_that_was_abandoned_before_it_began_is_taken_by_the_next_loop() {
 
 #[tokio::test(start_paused = true)]
 async fn a_binder_that_does_not_run_keeps_nothing_for_its_loop() {
-    let double = Double::new();
-    for name in ["v1", "v2"] {
-        double.add_volume(&Volume { phase: VolumePhase::Pending, ..volume(name) });
-    }
+    let pending = |name| Volume { phase: VolumePhase::Pending, ..volume(name) };
+    let double = holding(["v1", "v2"].map(pending), []);
     let binder = binder(&double, DefaultEngine);
     assert_eq!(binder.keys_waiting(), 0);
     // The writes of both claims fail, so writes are blocked, and the loop ends.
@@ -236,8 +215,7 @@ async fn a_binder_that_does_not_run_keeps_nothing_for_its_loop() {
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_wants_another_turn_at_once_gets_it_after_a_while() {
     for steps in [vec![], vec![Step::from(Action::EnqueueClaim(claim("c1").key))]] {
-        let double = Double::new();
-        double.add_claim(&claim("c1"));
+        let double = holding([], [claim("c1")]);
         let engine = Scripted(move |_: &Request, _: &mut dyn Cluster| {
             let again = Decision::new(steps.clone(), Outcome::Done);
             Ok(Decision { requeue_after_ms: again.steps.is_empty().then_some(0), ..again })
@@ -252,10 +230,7 @@ async fn an_engine_that_wants_another_turn_at_once_gets_it_after_a_while() {
 
 #[tokio::test(start_paused = true)]
 async fn who_backs_off_while_a_reservation_ends_hears_of_the_next_volume() {
-    let double = Double::new();
-    double.add_volume(&volume("v1"));
-    double.add_claim(&claim("c1"));
-    double.add_claim(&claim("c2"));
+    let double = holding([volume("v1")], [claim("c1"), claim("c2")]);
     (1..=100).for_each(|nth| double.fail_write(nth, WriteError::Invalid("a policy denies it".to_owned())));
     let binder = binder(&double, DefaultEngine);
     let decisions = || binder.metrics().decisions.get();
@@ -273,8 +248,7 @@ async fn who_backs_off_while_a_reservation_ends_hears_of_the_next_volume() {
 /// An event of a sync, one of an operation, and one of an unreadable object.
 #[tokio::test(start_paused = true)]
 async fn what_keeps_a_claim_waiting_is_told_again_as_long_as_it_waits() {
-    let double = Double::new();
-    double.add_claim(&claim("unfit"));
+    let double = holding([], [claim("unfit")]);
     let mut external = Claim { class: Some("external".into()), ..claim("external") };
     external.annotations.storage_provisioner = Some("vendor.example/csi".into());
     double.add_claim(&external);
@@ -319,8 +293,7 @@ fn relist(double: &Double, binder: &Binder<Double>, kind: Kind, version: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn after_a_restore_nothing_is_decided_before_every_kind_is_listed() {
-    let double = Double::new();
-    double.add_volume(&Volume { version: "90".into(), ..volume("v1") });
+    let double = holding([Volume { version: "90".into(), ..volume("v1") }], []);
     let binder = binder(&double, DefaultEngine);
     run_during(&binder, async {
         double.rest().await;
@@ -371,8 +344,7 @@ async fn a_volume_that_went_back_is_not_given_to_a_claim_that_may_be_gone() {
 #[tokio::test]
 async fn an_own_write_tells_that_versions_went_back() {
     for (known, regressions) in [("100", 0), ("9999", 1)] {
-        let double = Double::new();
-        double.add_volume(&Volume { phase: VolumePhase::Pending, ..volume("v1") });
+        let double = holding([Volume { phase: VolumePhase::Pending, ..volume("v1") }], []);
         let binder = binder(&double, DefaultEngine);
         binder.intake().deliver(Delivery::Bookmark { kind: Kind::Volume, version: known.into() });
         binder.sync(&key()).await.result.unwrap();

@@ -11,7 +11,7 @@ use bindery_policy::{Matches, ReclaimRule, Wish};
 use bindery_store::{Delivery, Object};
 
 use crate::disk::Disk;
-use crate::double::{Double, binder_of, parts};
+use crate::double::{Double, binder_of, holding, parts};
 use crate::reclaiming::{DAY, after_a_day, annotated, binder, bound, kept_for, pair, sync};
 
 /// Claims of namespaces with the label `env: prod`.
@@ -47,9 +47,7 @@ async fn a_noted_label_of_a_namespace_outlives_the_namespace() {
     let mut volume = bound("v", "c");
     let note = r#"{"uid":"uid-c","facts":{"label:keep":"true","namespaceLabel:env":"prod"}}"#;
     annotated(&mut volume, CLAIM_FACTS, note);
-    let double = Double::new();
-    double.add_volume(&volume);
-    double.add_claim(&pair("c", "v", "true"));
+    let double = holding([volume], [pair("c", "v", "true")]);
     assert_eq!(sync(&binder(&double, vec![rule]), "v").await.result, Ok(()));
     assert_eq!(double.writes(), []);
 }
@@ -61,8 +59,7 @@ async fn a_namespace_that_is_made_again_does_not_change_what_was_noted() {
     let mut volume = kept_for(DAY);
     let note = r#"{"uid":"uid-c","facts":{"label:keep":null,"namespaceLabel:env":"prod"}}"#;
     annotated(&mut volume, CLAIM_FACTS, note);
-    let double = Double::new();
-    double.add_volume(&volume);
+    let double = holding([volume], []);
     let binder = binder(&double, vec![keeps, later]);
     let namespace = Object::Namespace("ns".into(), Arc::default());
     binder.intake().deliver(Delivery::applied(namespace));
@@ -76,9 +73,7 @@ async fn a_reclaimer_that_is_not_loaded_keeps_what_it_had_noted() {
         ReclaimRule { reclaimer: Err("the file is gone".into()), ..reclaim_rule("keep", keeps_labelled()) };
     let mut volume = bound("v", "c");
     annotated(&mut volume, CLAIM_FACTS, r#"{"uid":"uid-c","facts":{"label:keep":"true"}}"#);
-    let double = Double::new();
-    double.add_volume(&volume);
-    double.add_claim(&pair("c", "v", "true"));
+    let double = holding([volume], [pair("c", "v", "true")]);
     assert_eq!(sync(&binder(&double, vec![broken]), "v").await.result, Ok(()));
     assert_eq!(double.writes(), []);
 }
@@ -87,9 +82,8 @@ async fn a_reclaimer_that_is_not_loaded_keeps_what_it_had_noted() {
 /// too.
 #[tokio::test]
 async fn a_volume_that_was_read_live_gets_no_policy_by_the_cached_note() {
-    let double = Double::new();
     let cached = Volume { policy: ReclaimPolicy::Recycle, ..kept_for(60) };
-    double.add_volume(&cached);
+    let double = holding([cached.clone()], []);
     let configuration = Disk::new(&double).configuration();
     let binder = binder_of(Parts { configuration, ..parts(&double, DefaultEngine) });
     let mut synced = sync(&binder, "v").await;

@@ -12,7 +12,7 @@ use bindery_policy::{Chain, Matches, Policy};
 use bindery_store::{Author, Authors, Delivered, Delivery, Kind, Object, ObjectKey};
 use tracing::level_filters::LevelFilter;
 
-use crate::double::{Double, binder_of, claim, parts, volume};
+use crate::double::{Double, binder_of, claim, holding, parts, volume};
 use crate::operating::run_during;
 
 /// A binder in observe mode, and its cluster.
@@ -28,9 +28,7 @@ impl Stage {
     }
 
     fn with_policies(volumes: &[Volume], claims: &[Claim], policies: Vec<Policy>) -> Self {
-        let double = Double::new();
-        volumes.iter().for_each(|volume| double.add_volume(volume));
-        claims.iter().for_each(|claim| double.add_claim(claim));
+        let double = holding(volumes.iter().cloned(), claims.iter().cloned());
         let settings = Settings { mode: Mode::Observe, ..Settings::default() };
         let policies = Arc::new(Chain::new(policies));
         let configuration = Configuration { policies, ..Configuration::default() };

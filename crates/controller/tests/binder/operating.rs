@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::level_filters::LevelFilter;
 
 use crate::disk::{DISK, Disk};
-use crate::double::{Double, PROTECTION, Scripted, binder_of, claim, parts, volume};
+use crate::double::{Double, PROTECTION, Scripted, binder_of, claim, holding, parts, volume};
 use crate::syncing::taken;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -80,8 +80,7 @@ fn operation_of(story: &[&'static str]) -> Vec<&'static str> {
 
 #[tokio::test(start_paused = true)]
 async fn while_an_operation_decides_and_writes_its_object_is_not_decided() {
-    let double = Double::new();
-    double.add_volume(&released());
+    let double = holding([released()], []);
     double.set_latency(SECOND);
     let disk = Disk::new(&double);
     let held = Arc::clone(&disk.gate).acquire_many_owned(1_000).await.unwrap();
@@ -108,8 +107,7 @@ async fn while_an_operation_decides_and_writes_its_object_is_not_decided() {
 
 #[tokio::test(start_paused = true)]
 async fn while_an_operation_waits_its_object_is_decided() {
-    let double = Double::new();
-    double.add_volume(&released());
+    let double = holding([released()], []);
     let disk = Disk::new(&double);
     let engine = Scripted(|request: &Request, cluster: &mut dyn Cluster| match &request.subject {
         Subject::SyncVolumeOperation(_) => Ok(Decision { wait_ms: 10_000, ..Decision::done() }),
@@ -160,8 +158,7 @@ async fn a_volume_with_the_in_tree_finalizer_is_deleted_in_one_pass() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_was_not_reached_does_not_count_as_made() {
-    let double = Double::new();
-    double.add_volume(&released());
+    let double = holding([released()], []);
     let disk = Disk::new(&double);
     // A write that need not succeed goes before the call of the plugin.
     let engine = Scripted(|request: &Request, cluster: &mut dyn Cluster| {
@@ -214,8 +211,7 @@ fn reader(seen: &Arc<Mutex<Vec<Version>>>, last: &'static str) -> impl Engine + 
 
 #[tokio::test(start_paused = true)]
 async fn what_changes_while_an_operation_decides_is_decided_after_it() {
-    let double = Double::new();
-    double.add_volume(&released());
+    let double = holding([released()], []);
     let seen = Arc::default();
     let binder = binder(&double, &Disk::new(&double), reader(&seen, "2"));
     let held = Arc::clone(&double.reads_gate).acquire_many_owned(1_000).await.unwrap();
@@ -234,8 +230,7 @@ async fn what_changes_while_an_operation_decides_is_decided_after_it() {
 
 #[tokio::test(start_paused = true)]
 async fn an_operation_takes_no_room_from_others_nor_does_its_object() {
-    let double = Double::new();
-    double.add_volume(&released());
+    let double = holding([released()], []);
     let disk = Disk::new(&double);
     let settings = Settings { in_flight_max: 1, ..Settings::default() };
     let binder =
@@ -267,8 +262,7 @@ async fn an_operation_takes_no_room_from_others_nor_does_its_object() {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_loop_syncs_and_operations_take_turns() {
-    let double = Double::new();
-    double.add_volume(&released());
+    let double = holding([released()], []);
     double.set_latency(SECOND);
     let disk = Disk::new(&double);
     let binder = binder(&double, &disk, DefaultEngine);
@@ -284,8 +278,7 @@ async fn without_a_loop_syncs_and_operations_take_turns() {
 
 #[tokio::test(start_paused = true)]
 async fn a_plugin_that_panics_backs_off_and_is_called_again() {
-    let double = Double::new();
-    double.add_volume(&released());
+    let double = holding([released()], []);
     let disk = Disk::new(&double);
     disk.panics.store(2, Ordering::Relaxed);
     let binder = binder(&double, &disk, DefaultEngine);
@@ -310,8 +303,7 @@ async fn a_plugin_that_panics_backs_off_and_is_called_again() {
 /// As by a replica that loses its Lease and gets it back.
 #[tokio::test(start_paused = true)]
 async fn an_operation_that_backs_off_at_the_end_is_tried_by_the_next_loop() {
-    let double = Double::new();
-    double.add_volume(&released());
+    let double = holding([released()], []);
     let (disk, faults) = (Disk::new(&double), AtomicU32::new(1));
     let engine = Scripted(move |request: &Request, cluster: &mut dyn Cluster| match &request.subject {
         Subject::SyncVolumeOperation(_) if faults.swap(0, Ordering::Relaxed) > 0 => {
@@ -334,8 +326,7 @@ async fn storage_that_an_operation_may_leave_at_its_end_is_logged() {
         ("the volume is created", false, false, false),
     ] {
         let log = Logged::from(LevelFilter::WARN);
-        let double = Double::new();
-        double.add_claim(&Claim { class: Some("gold".into()), ..claim("c1") });
+        let double = holding([], [Claim { class: Some("gold".into()), ..claim("c1") }]);
         let disk = Disk::new(&double);
         let _held = is_gated.then(|| Arc::clone(&disk.gate).try_acquire_many_owned(1_000));
         let engine = Scripted(move |request: &Request, cluster: &mut dyn Cluster| match &request.subject {
@@ -357,8 +348,7 @@ async fn storage_that_an_operation_may_leave_at_its_end_is_logged() {
 
 #[tokio::test]
 async fn a_deletion_that_a_webhook_refuses_is_told_at_the_volume() {
-    let double = Double::new();
-    double.add_volume(&released());
+    let double = holding([released()], []);
     let binder = binder(&double, &Disk::new(&double), DefaultEngine);
     double.fail_write(2, WriteError::Forbidden("a webhook denies it".to_owned()));
     let operation = binder.sync(&key()).await.operations.pop().expect("the volume is to be deleted");
@@ -369,9 +359,8 @@ async fn a_deletion_that_a_webhook_refuses_is_told_at_the_volume() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_volume_that_a_list_brings_back_is_deleted_again() {
-    let double = Double::new();
     let restored = Volume { finalizers: vec![PROTECTION.into()], ..released() };
-    double.add_volume(&restored);
+    let double = holding([restored.clone()], []);
     let disk = Disk::new(&double);
     let binder = binder(&double, &disk, DefaultEngine);
     let list = |volume: &Volume| {

@@ -14,7 +14,7 @@ use bindery_kit::{AtMostTwice, Blocking, Fails, Larger, SameZone, ZONE, gib, pol
 use bindery_policy::{Chain, OnFailure, Otherwise, Policy};
 use bindery_store::Delivery;
 
-use crate::double::{Double, Scripted, binder_of, claim, parts, volume};
+use crate::double::{Double, Scripted, begin, binder_of, claim, holding, meet, parts, volume};
 use crate::operating::run_during;
 use crate::syncing::taken;
 
@@ -52,12 +52,9 @@ pub(crate) fn bound_to(binder: &bindery_controller::Binder<Double>, name: &str) 
 
 #[tokio::test]
 async fn a_claim_gets_the_smallest_volume_that_its_policies_allow() {
-    let double = Double::new();
-    for (name, size, zone) in [("b1", 1, "b"), ("a9", 9, "a"), ("a2", 2, "a")] {
-        double.add_volume(&in_zone(Volume { capacity: Some(gib(size)), ..volume(name) }, zone));
-    }
-    double.add_claim(&zoned("c1"));
-    double.add_claim(&zoned("c2"));
+    let volumes = [("b1", 1, "b"), ("a9", 9, "a"), ("a2", 2, "a")]
+        .map(|(name, size, zone)| in_zone(Volume { capacity: Some(gib(size)), ..volume(name) }, zone));
+    let double = holding(volumes, ["c1", "c2"].map(zoned));
     let policies = vec![policy("zone", SameZone), policy("size", AtMostTwice::judging())];
     let binder = binder(&double, DefaultEngine, policies);
     assert_eq!(binder.sync(&key("c1")).await.result, Ok(()));
@@ -71,9 +68,7 @@ async fn a_claim_gets_the_smallest_volume_that_its_policies_allow() {
 
 #[tokio::test]
 async fn a_claim_that_its_policies_hold_back_is_told_so() {
-    let double = Double::new();
-    double.add_volume(&in_zone(volume("b1"), "b"));
-    double.add_claim(&zoned("c"));
+    let double = holding([in_zone(volume("b1"), "b")], [zoned("c")]);
     let policies = vec![Policy { otherwise: Otherwise::Wait, ..policy("zone", SameZone) }];
     let binder = binder(&double, DefaultEngine, policies);
     let synced = binder.sync(&key("c")).await;
@@ -86,12 +81,8 @@ async fn a_claim_that_its_policies_hold_back_is_told_so() {
 
 #[tokio::test]
 async fn that_a_claim_got_a_volume_before_all_were_scored_is_told_and_counted() {
-    let double = Double::new();
-    for (name, size) in [("v1", 1), ("v2", 2), ("v3", 3)] {
-        double.add_volume(&Volume { capacity: Some(gib(size)), ..volume(name) });
-    }
-    double.add_claim(&claim("c1"));
-    double.add_claim(&claim("c2"));
+    let sized = |(name, size)| Volume { capacity: Some(gib(size)), ..volume(name) };
+    let double = holding([("v1", 1), ("v2", 2), ("v3", 3)].map(sized), ["c1", "c2"].map(claim));
     let larger = Policy { max_candidates: 2, ..policy("larger", Larger { zone: None }) };
     let binder = binder(&double, DefaultEngine, vec![larger]);
     for (name, volume) in [("c1", "v2"), ("c2", "v3")] {
@@ -124,9 +115,7 @@ pub(crate) fn reserves_v() -> impl Engine {
 #[tokio::test]
 async fn the_guard_asks_the_policies_about_a_volume_from_elsewhere() {
     for (zone, refused) in [("a", false), ("b", true)] {
-        let double = Double::new();
-        double.add_volume(&in_zone(volume("v"), zone));
-        double.add_claim(&zoned("c"));
+        let double = holding([in_zone(volume("v"), zone)], [zoned("c")]);
         let binder = binder(&double, reserves_v(), vec![policy("zone", SameZone)]);
         let result = binder.sync(&key("c")).await.result;
         match (refused, result) {
@@ -142,10 +131,7 @@ async fn the_guard_asks_the_policies_about_a_volume_from_elsewhere() {
 
 #[tokio::test]
 async fn a_failing_policy_holds_only_the_claims_that_it_matches() {
-    let double = Double::new();
-    double.add_volume(&volume("v1"));
-    double.add_volume(&volume("v2"));
-    double.add_claim(&Claim { class: Some("".into()), ..claim("other") });
+    let double = holding([volume("v1"), volume("v2")], [Claim { class: Some("".into()), ..claim("other") }]);
     let mut failing = policy("fails", Fails);
     failing.matches.classes = vec!["slow".into()];
     double.add_claim(&Claim { class: Some("slow".into()), ..claim("held") });
@@ -165,11 +151,9 @@ async fn a_failing_policy_holds_only_the_claims_that_it_matches() {
 
 #[tokio::test]
 async fn a_claim_that_is_bound_does_not_wait_for_a_failing_policy() {
-    let double = Double::new();
-    double.add_volume(&taken("v", "bound"));
     let mut bound = Claim { volume_name: Some("v".into()), ..claim("bound") };
     bound.annotations.bind_completed = true;
-    double.add_claim(&bound);
+    let double = holding([taken("v", "bound")], [bound]);
     let binder = binder(&double, DefaultEngine, vec![policy("fails", Fails)]);
     assert_eq!(binder.sync(&key("bound")).await.result, Ok(()));
     assert_eq!((double.write_names(), double.reasons()), (vec!["set claim status"], vec![]));
@@ -211,8 +195,7 @@ fn deliver_class(binder: &bindery_controller::Binder<Double>) {
 async fn a_failing_policy_lets_no_class_be_set_and_nothing_be_provisioned() {
     for class in [None, Some("gold".into())] {
         for (failing, why) in mute() {
-            let double = Double::new();
-            double.add_claim(&Claim { class: class.clone(), ..claim("c") });
+            let double = holding([], [Claim { class: class.clone(), ..claim("c") }]);
             let binder = binder(&double, DefaultEngine, vec![failing]);
             deliver_class(&binder);
             let synced = binder.sync(&key("c")).await;
@@ -234,8 +217,7 @@ async fn the_guard_lets_no_class_be_set_where_a_policy_gives_no_answer() {
     };
     let policies = mute().into_iter().map(|(failing, why)| (failing, Some(why)));
     for (policy, why) in policies.chain([(policy("zone", SameZone), None)]) {
-        let double = Double::new();
-        double.add_claim(&Claim { class: None, ..claim("c") });
+        let double = holding([], [Claim { class: None, ..claim("c") }]);
         let binder = binder(&double, sets_class(), vec![policy]);
         deliver_class(&binder);
         match (binder.sync(&key("c")).await.result, why) {
@@ -251,11 +233,9 @@ async fn the_guard_lets_no_class_be_set_where_a_policy_gives_no_answer() {
 
 #[tokio::test]
 async fn a_claim_marked_as_bound_gets_no_volume_that_its_policies_reject() {
-    let double = Double::new();
-    double.add_volume(&in_zone(volume("v"), "b"));
     let mut marked = Claim { volume_name: Some("v".into()), ..zoned("c") };
     marked.annotations.bind_completed = true;
-    double.add_claim(&marked);
+    let double = holding([in_zone(volume("v"), "b")], [marked]);
     let binder = binder(&double, DefaultEngine, vec![policy("zone", SameZone)]);
     assert_eq!(binder.sync(&key("c")).await.result, Ok(()));
     assert_eq!((double.writes(), double.reasons()), (vec![], vec!["VolumeRejected"]));
@@ -263,10 +243,7 @@ async fn a_claim_marked_as_bound_gets_no_volume_that_its_policies_reject() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_waits_for_a_matcher_but_its_own_claim() {
-    let double = Double::new();
-    double.add_volume(&volume("v1"));
-    double.add_claim(&zoned("asks"));
-    double.add_claim(&Claim { class: Some("".into()), ..claim("other") });
+    let double = holding([volume("v1")], [zoned("asks"), Claim { class: Some("".into()), ..claim("other") }]);
     let barrier = Arc::new(Barrier::new(2));
     let mut blocking = policy("blocks", Blocking(Arc::clone(&barrier)));
     blocking.matches.claim = vec![bindery_core::Requirement {
@@ -275,22 +252,14 @@ async fn nothing_waits_for_a_matcher_but_its_own_claim() {
         values: Vec::new(),
     }];
     let binder = binder(&double, DefaultEngine, vec![blocking]);
-    let asking = {
-        let binder = Arc::clone(&binder);
-        tokio::spawn(async move { binder.sync(&key("asks")).await.result })
-    };
+    let asking = begin(&binder, key("asks"));
     // The matcher is being asked, until the barrier is reached once more.
-    tokio::task::spawn_blocking({
-        let barrier = Arc::clone(&barrier);
-        move || barrier.wait()
-    })
-    .await
-    .unwrap();
+    meet(&barrier).await;
     double.add_volume(&volume("v2"));
     binder.intake().deliver(Delivery::applied(volume("v2")));
     assert_eq!(binder.sync(&key("other")).await.result, Ok(()));
     assert_eq!(bound_to(&binder, "other").as_deref(), Some("v1"));
-    tokio::task::spawn_blocking(move || barrier.wait()).await.unwrap();
+    meet(&barrier).await;
     assert_eq!(asking.await.unwrap(), Ok(()));
     assert_eq!(bound_to(&binder, "asks").as_deref(), Some("v2"));
 }
@@ -315,13 +284,9 @@ async fn a_claim_without_policies_has_its_turn_while_many_wait_for_a_matcher() {
     let binder = binder_of(Parts { configuration, settings, ..parts(&double, DefaultEngine) });
     double.watch(binder.intake(), Duration::ZERO);
     let is_bound = |name: &str| double.claim(name).annotations.bind_completed;
-    let barrier = || {
-        let barrier = Arc::clone(&barrier);
-        tokio::task::spawn_blocking(move || barrier.wait())
-    };
     run_during(&binder, async {
         // Two matchers are being asked until the barrier is reached once more. The other claims wait.
-        barrier().await.unwrap();
+        meet(&barrier).await;
         double.add_volume(&volume("v"));
         double.add_claim(&claim("other"));
         binder.intake().deliver(Delivery::applied(volume("v")));
@@ -332,7 +297,7 @@ async fn a_claim_without_policies_has_its_turn_while_many_wait_for_a_matcher() {
         let is_bound_meanwhile = is_bound("other");
         // Before anything fails: the runtime waits for the matchers.
         for _ in 1..names.len() {
-            barrier().await.unwrap();
+            meet(&barrier).await;
         }
         double.until("all are bound", || names.iter().all(|name| is_bound(name))).await;
         assert!(is_bound_meanwhile);

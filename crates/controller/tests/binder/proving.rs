@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use bindery_controller::{Binder, Purpose, Settings, SyncError};
-use bindery_core::{Claim, ClaimKey, ClaimPhase, Key, Volume};
+use bindery_core::{Claim, ClaimPhase, Volume};
 use bindery_engine::DefaultEngine;
 use bindery_store::Kind;
 
-use crate::double::{Double, binder, claim, volume};
+use crate::double::{Double, binder, claim, holding, volume};
 use crate::operating::run_during;
+use crate::policies::key;
 use crate::syncing::taken;
 
 /// A claim that is bound to a volume.
@@ -22,10 +23,6 @@ fn bound(name: &str, volume: &Volume) -> Claim {
     claim
 }
 
-fn key(name: &str) -> Key {
-    Key::Claim(ClaimKey::new("ns", name))
-}
-
 fn is_list_wanted(binder: &Binder<Double>) -> bool {
     binder.intake().freshness().is_list_wanted(Kind::Volume)
 }
@@ -35,9 +32,7 @@ async fn a_claim_is_lost_only_after_its_volume_was_read() {
     let guard_read = |name: &str| (name.to_owned(), Purpose::Guard);
     let [v1, v2] = [("v1", "c1"), ("v2", "c2")].map(|(name, by)| taken(name, by));
     let world = || {
-        let double = Double::new();
-        double.add_claim(&bound("c1", &v1));
-        double.add_claim(&bound("c2", &v2));
+        let double = holding([], [bound("c1", &v1), bound("c2", &v2)]);
         (binder(&double, DefaultEngine), double)
     };
 
@@ -73,9 +68,7 @@ async fn a_claim_is_lost_only_after_its_volume_was_read() {
 async fn a_claim_with_a_reserved_volume_is_bound_only_after_a_live_read() {
     // An earlier decision has made the first two writes of the bind.
     let world = || {
-        let double = Double::new();
-        double.add_claim(&claim("c1"));
-        double.add_volume(&taken("v1", "c1"));
+        let double = holding([taken("v1", "c1")], [claim("c1")]);
         (binder(&double, DefaultEngine), double)
     };
     let (binder, double) = world();
@@ -127,9 +120,7 @@ async fn ten_thousand_doubtful_claims_cost_few_reads_and_one_list() {
 /// As after a restore of etcd that the watch has missed: etcd gave out version 1 a second time.
 #[tokio::test(start_paused = true)]
 async fn a_kind_whose_cached_version_keeps_conflicting_is_listed_again() {
-    let double = Double::new();
-    double.add_claim(&claim("c1"));
-    double.add_volume(&volume("v1"));
+    let double = holding([volume("v1")], [claim("c1")]);
     let binder = binder(&double, DefaultEngine);
     double.add_volume(&Volume { version: "2".into(), ..volume("v1") });
     double.watch(binder.intake(), Duration::ZERO);

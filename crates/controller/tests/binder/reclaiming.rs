@@ -13,7 +13,7 @@ use bindery_kit::{ByLabel, KEEP, NOW, keeps_labelled, reclaim_rule};
 use bindery_policy::{Allowed, Chain, Matches, PolicyFault, ReclaimRule, Wish};
 use bindery_store::{Delivery, ObjectKey};
 
-use crate::double::{Double, binder_of, claim, parts, volume};
+use crate::double::{Double, binder_of, claim, holding, parts, volume};
 use crate::syncing::taken;
 
 pub(crate) const DAY: u32 = 24 * 60 * 60;
@@ -52,8 +52,7 @@ fn before(volume: &Volume) -> Option<ReclaimPolicy> {
 
 #[tokio::test]
 async fn a_kept_volume_gets_policy_retain_before_it_is_released() {
-    let double = Double::new();
-    double.add_volume(&bound("v", "c"));
+    let double = holding([bound("v", "c")], []);
     let binder = binder(&double, vec![reclaim_rule("keep", ByLabel(|_| Ok(Wish::Keep)))]);
     assert_eq!(sync(&binder, "v").await.result, Ok(()));
     assert_eq!(double.write_names(), ["set reclaim policy", "set volume phase"]);
@@ -81,14 +80,12 @@ pub(crate) fn after_a_day() -> ReclaimRule {
 
 #[tokio::test]
 async fn a_volume_is_deleted_when_it_is_due_and_not_earlier() {
-    let double = Double::new();
-    double.add_volume(&kept_for(DAY - 60));
+    let double = holding([kept_for(DAY - 60)], []);
     let synced = sync(&binder(&double, vec![after_a_day()]), "v").await;
     assert_eq!((synced.result, synced.requeue_after), (Ok(()), Some(Duration::from_secs(60))));
     assert_eq!(double.writes(), []);
 
-    let double = Double::new();
-    double.add_volume(&kept_for(DAY));
+    let double = holding([kept_for(DAY)], []);
     let synced = sync(&binder(&double, vec![after_a_day()]), "v").await;
     assert_eq!(double.write_names(), ["set reclaim policy"]);
     let volume = double.volume("v");
@@ -101,13 +98,11 @@ async fn a_person_overrides_a_reclaimer_by_the_annotation_or_the_policy() {
     // Without the annotation the volume's own policy is Retain, and no document allows more.
     let mut volume = kept_for(DAY);
     volume.facts.set(VolumeFact::Annotation(RECLAIM_POLICY_BEFORE.into()), None);
-    let double = Double::new();
-    double.add_volume(&volume);
+    let double = holding([volume], []);
     assert_eq!(sync(&binder(&double, vec![after_a_day()]), "v").await.result, Ok(()));
     assert_eq!(double.writes(), []);
 
-    let double = Double::new();
-    double.add_volume(&Volume { policy: ReclaimPolicy::Delete, ..kept_for(60) });
+    let double = holding([Volume { policy: ReclaimPolicy::Delete, ..kept_for(60) }], []);
     let synced = sync(&binder(&double, vec![after_a_day()]), "v").await;
     assert_eq!((double.write_names(), synced.operations.len()), (vec![], 1));
 }
@@ -120,8 +115,7 @@ async fn a_volume_whose_reclaimer_is_taken_away_stays_kept_and_is_counted() {
     };
     for (rules, counted) in [(vec![after_a_day()], 0), (of_class(""), 0), (of_class("other"), 1), (vec![], 1)]
     {
-        let double = Double::new();
-        double.add_volume(&kept_for(DAY - 60));
+        let double = holding([kept_for(DAY - 60)], []);
         // Its own policy keeps this one.
         double.add_volume(&Volume { phase: VolumePhase::Released, ..taken("other", "c") });
         let binder = binder(&double, rules);
@@ -140,8 +134,7 @@ async fn a_document_has_to_allow_what_destroys_more() {
         (Wish::OfferAgain, None, &[]),
         (Wish::OfferAgain, Some(Allowed::OfferAgain), &["unbind volume", "set volume phase"]),
     ] {
-        let double = Double::new();
-        double.add_volume(&Volume { phase: VolumePhase::Released, ..taken("v", "c") });
+        let double = holding([Volume { phase: VolumePhase::Released, ..taken("v", "c") }], []);
         let reclaimer = match wish {
             Wish::Delete => ByLabel(|_| Ok(Wish::Delete)),
             Wish::Recycle => ByLabel(|_| Ok(Wish::Recycle)),
@@ -155,9 +148,7 @@ async fn a_document_has_to_allow_what_destroys_more() {
 
 #[tokio::test]
 async fn the_last_state_of_a_claim_decides_even_if_no_note_has_it() {
-    let double = Double::new();
-    double.add_volume(&bound("v", "c"));
-    double.add_claim(&pair("c", "v", "false"));
+    let double = holding([bound("v", "c")], [pair("c", "v", "false")]);
     let binder = binder(&double, vec![reclaim_rule("keep", keeps_labelled())]);
     binder.intake().deliver(Delivery::applied(Claim { version: "8".into(), ..pair("c", "v", "true") }));
     let key = ClaimKey::new("ns", "c");
@@ -193,8 +184,7 @@ async fn the_last_state_of_a_claim_still_decides_after_a_restart() {
 
 #[tokio::test]
 async fn facts_of_a_bound_claim_are_noted_and_outlive_a_restart() {
-    let double = Double::new();
-    double.add_volume(&Volume { policy: ReclaimPolicy::Delete, ..volume("v") });
+    let double = holding([Volume { policy: ReclaimPolicy::Delete, ..volume("v") }], []);
     let facts = [(ClaimFact::Label(KEEP.into()), "false".into())].into_iter().collect();
     double.add_claim(&Claim { facts, ..claim("c") });
     let rules = || vec![reclaim_rule("keep", keeps_labelled())];
@@ -229,8 +219,7 @@ async fn facts_of_a_bound_claim_are_noted_and_outlive_a_restart() {
 
 #[tokio::test]
 async fn a_failing_reclaimer_holds_the_volume_before_it_is_released() {
-    let double = Double::new();
-    double.add_volume(&bound("v", "c"));
+    let double = holding([bound("v", "c")], []);
     let fails = ByLabel(|_| Err(PolicyFault::Trapped("unreachable".to_owned())));
     let binder = binder(&double, vec![reclaim_rule("fails", fails)]);
     let waits = SyncError::Policy { policy: "fails".into(), why: "it trapped: unreachable".to_owned() };

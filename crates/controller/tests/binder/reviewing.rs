@@ -10,7 +10,7 @@ use bindery_core::{
 use bindery_engine::DefaultEngine;
 use futures::future::join_all;
 
-use crate::double::{Double, Scripted, binder, claim, unsynced, volume};
+use crate::double::{Double, Scripted, binder, claim, holding, unsynced, volume};
 
 /// A claim for 2 GiB that names volume `v`.
 fn greedy(name: &str) -> Claim {
@@ -23,8 +23,7 @@ fn created(claim: Claim) -> Reviewed {
 
 #[tokio::test]
 async fn any_number_of_reviews_beside_each_other_leave_no_trace() {
-    let double = Double::new();
-    double.add_volume(&volume("v"));
+    let double = holding([volume("v")], []);
     let binder = binder(&double, DefaultEngine);
     let before = (double.activity(), binder.keys_waiting(), binder.metrics().decisions.get());
     let reviews = (0..64).map(|at| {
@@ -48,8 +47,7 @@ async fn any_number_of_reviews_beside_each_other_leave_no_trace() {
 
 #[tokio::test]
 async fn a_live_review_reads_every_claim_and_volume_from_the_cluster() {
-    let double = Double::new();
-    double.add_volume(&volume("v"));
+    let double = holding([volume("v")], []);
     let binder = binder(&double, DefaultEngine);
     let mut grown = volume("v");
     grown.capacity = Some(Quantity::bytes(2 << 30));
@@ -110,8 +108,7 @@ async fn an_engine_that_fails_acts_or_reads_without_end_has_found_nothing() {
         ),
     ];
     for (engine, told) in engines {
-        let double = Double::new();
-        double.add_volume(&volume("v"));
+        let double = holding([volume("v")], []);
         let binder = binder(&double, Scripted(engine));
         let mut named = claim("c");
         named.volume_name = Some("v".into());

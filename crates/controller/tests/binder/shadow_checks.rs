@@ -5,16 +5,15 @@ use std::time::Duration;
 
 use bindery_controller::{Configuration, Mode, Parts, Settings, ShadowPart};
 use bindery_core::{
-    Action, BindingMode, Cluster, Decision, EngineFault, Follows, Message, Outcome, Request, Step, Subject,
-    Volume, VolumePhase,
+    Action, Cluster, Decision, EngineFault, Follows, Message, Outcome, Request, Step, Subject, Volume,
+    VolumePhase,
 };
 use bindery_engine::DefaultEngine;
 use bindery_kit::{SameZone, policy};
 use bindery_policy::{Difference, DifferenceKind};
-use bindery_store::Delivery;
 
 use crate::disk::Disk;
-use crate::double::{Double, Scripted, binder_of, claim, parts, volume};
+use crate::double::{Scripted, binder_of, claim, holding, parts, volume};
 use crate::labelling::{self, local, use_claims};
 use crate::operating::{released, run_during};
 use crate::policies::{in_zone, key, reserves_v};
@@ -23,9 +22,7 @@ use crate::shadowing::{answered, latest, matching, shadow};
 
 #[tokio::test]
 async fn what_the_guard_refuses_a_shadow_is_seen() {
-    let double = Double::new();
-    double.add_volume(&Volume { class: "other".into(), ..volume("v") });
-    double.add_claim(&claim("c"));
+    let double = holding([Volume { class: "other".into(), ..volume("v") }], [claim("c")]);
     let engine = shadow("engine", ShadowPart::Engine(Arc::new(reserves_v())));
     let configuration = Configuration { shadows: vec![engine.clone()], ..Configuration::default() };
     let binder = binder_of(Parts { configuration, ..parts(&double, DefaultEngine) });
@@ -40,9 +37,7 @@ async fn what_the_guard_refuses_a_shadow_is_seen() {
 
 #[tokio::test]
 async fn a_shadow_is_refused_the_release_of_a_volume_whose_claim_is_there() {
-    let double = Double::new();
-    double.add_volume(&bound("v", "c"));
-    double.add_claim(&pair("c", "v", "true"));
+    let double = holding([bound("v", "c")], [pair("c", "v", "true")]);
     let releases = Scripted(|request: &Request, _: &mut dyn Cluster| {
         let Subject::SyncVolume(volume) = &request.subject else { panic!("{request:?}") };
         let (volume, phase, message) = (volume.target(), VolumePhase::Released, Message::Empty);
@@ -61,8 +56,7 @@ async fn a_shadow_is_refused_the_release_of_a_volume_whose_claim_is_there() {
 
 #[tokio::test(start_paused = true)]
 async fn that_an_operation_would_go_on_otherwise_is_seen() {
-    let double = Double::new();
-    double.add_volume(&released());
+    let double = holding([released()], []);
     let disk = Disk::new(&double);
     let ends = Scripted(|request: &Request, cluster: &mut dyn Cluster| match &request.subject {
         Subject::SyncVolumeOperation(_) => Ok(Decision::done()),
@@ -87,17 +81,12 @@ async fn that_an_operation_would_go_on_otherwise_is_seen() {
 
 #[tokio::test]
 async fn that_the_scheduler_might_choose_among_others_is_seen() {
-    let double = Double::new();
-    double.add_volume(&local("a1", 1));
-    double.add_volume(&in_zone(local("b1", 1), "b"));
-    double.add_claim(&labelling::claim("c"));
+    let double = holding([local("a1", 1), in_zone(local("b1", 1), "b")], [labelling::claim("c")]);
     let zone = matching(policy("zone", SameZone));
     let settings = Settings { mode: Mode::Steer, ..Settings::default() };
     let configuration = Configuration { shadows: vec![zone.clone()], ..Configuration::default() };
     let binder = binder_of(Parts { settings, configuration, ..parts(&double, DefaultEngine) });
-    let consumer = Some(BindingMode::WaitForFirstConsumer);
-    let class = bindery_kit::class("local", "kubernetes.io/no-provisioner", consumer);
-    binder.intake().deliver(Delivery::applied(class));
+    labelling::deliver_class(&binder);
     use_claims(&binder, &["c"]);
     assert_eq!(binder.sync(&key("c")).await.result, Ok(()));
     assert_eq!(answered(&zone, 1).await, (1, 0));

@@ -21,7 +21,7 @@ use bindery_policy::{
 use bindery_store::Delivery;
 use tokio::task::{spawn_blocking, yield_now};
 
-use crate::double::{Double, Scripted, binder_of, claim, parts, volume};
+use crate::double::{Double, Scripted, binder_of, claim, holding, meet, parts, volume};
 use crate::policies::{bound_to, in_zone, key, reserves_v, zoned};
 use crate::reclaiming::{DAY, after_a_day, bound, kept_for, sync};
 use crate::spreading::{fewest, sibling};
@@ -58,11 +58,8 @@ pub(crate) fn latest(shadow: &Shadow) -> Difference {
 
 /// A cluster with a volume in each of two zones.
 fn two_zones() -> Double {
-    let double = Double::new();
-    for (name, size, zone) in [("b1", 1, "b"), ("a2", 2, "a")] {
-        double.add_volume(&in_zone(Volume { capacity: Some(gib(size)), ..volume(name) }, zone));
-    }
-    double
+    let larger = Volume { capacity: Some(gib(2)), ..volume("a2") };
+    holding([in_zone(volume("b1"), "b"), in_zone(larger, "a")], [])
 }
 
 #[tokio::test]
@@ -140,9 +137,10 @@ async fn each_kind_of_difference_about_a_claim_is_seen() {
 
 #[tokio::test]
 async fn that_a_shadow_has_a_volume_provisioned_is_seen() {
-    let double = Double::new();
-    double.add_volume(&in_zone(Volume { class: "fast".into(), ..volume("b1") }, "b"));
-    double.add_claim(&Claim { class: Some("fast".into()), ..zoned("c") });
+    let double = holding(
+        [in_zone(Volume { class: "fast".into(), ..volume("b1") }, "b")],
+        [Claim { class: Some("fast".into()), ..zoned("c") }],
+    );
     let zone = matching(policy("zone", SameZone));
     let binder = binder(&double, vec![], std::slice::from_ref(&zone));
     let class = bindery_kit::class("fast", "disks.example.com", Some(BindingMode::Immediate));
@@ -172,9 +170,7 @@ async fn an_engine_that_fails_or_decides_otherwise_is_seen() {
         (Arc::new(panics), None),
     ];
     for (number, (engine, expected)) in engines.into_iter().enumerate() {
-        let double = Double::new();
-        double.add_volume(&volume("v"));
-        double.add_claim(&claim("c"));
+        let double = holding([volume("v")], [claim("c")]);
         let shadow = shadow("engine", ShadowPart::Engine(engine));
         let binder = binder(&double, vec![], std::slice::from_ref(&shadow));
         assert_eq!(binder.sync(&key("c")).await.result, Ok(()));
@@ -229,8 +225,7 @@ async fn each_difference_is_recorded_with_what_has_decided_it() {
 
 #[tokio::test]
 async fn another_fate_of_a_volume_is_seen() {
-    let double = Double::new();
-    double.add_volume(&bound("v", "c"));
+    let double = holding([bound("v", "c")], []);
     let rule = reclaim_rule("keep", keeps_labelled());
     let keep = shadow("keep", ShadowPart::Reclaim(rule));
     let always = ByLabel(|_| Ok(Wish::Keep));
@@ -265,11 +260,7 @@ async fn claims_that_a_shadow_does_not_match_are_not_compared() {
 
 #[tokio::test]
 async fn an_engine_in_shadow_that_takes_long_delays_no_decision() {
-    let double = Double::new();
-    for (name, claim_name) in [("v", "c"), ("w", "d")] {
-        double.add_volume(&volume(name));
-        double.add_claim(&claim(claim_name));
-    }
+    let double = holding(["v", "w"].map(volume), ["c", "d"].map(claim));
     let (enter, entered) = channel();
     let (go_on, may_go_on) = channel();
     let may_go_on = Mutex::new(may_go_on);
@@ -296,9 +287,7 @@ async fn an_engine_in_shadow_that_takes_long_delays_no_decision() {
 
 #[tokio::test]
 async fn what_comes_while_a_shadow_is_busy_is_dropped_or_not_comparable() {
-    let double = Double::new();
-    double.add_volume(&volume("v"));
-    double.add_claim(&claim("first"));
+    let double = holding([volume("v")], [claim("first")]);
     for number in 0..300 {
         double.add_claim(&claim(&format!("c{number}")));
     }
@@ -306,11 +295,7 @@ async fn what_comes_while_a_shadow_is_busy_is_dropped_or_not_comparable() {
     let blocks = matching(policy("blocks", Blocking(Arc::clone(&barrier))));
     let binder = binder(&double, vec![], std::slice::from_ref(&blocks));
     assert_eq!(binder.sync(&key("first")).await.result, Ok(()));
-    let entered = spawn_blocking({
-        let barrier = Arc::clone(&barrier);
-        move || barrier.wait()
-    });
-    entered.await.unwrap();
+    meet(&barrier).await;
     // The shadow's thread waits in the matcher.
     for number in 0..300 {
         assert_eq!(binder.sync(&key(&format!("c{number}"))).await.result, Ok(()));
@@ -320,19 +305,14 @@ async fn what_comes_while_a_shadow_is_busy_is_dropped_or_not_comparable() {
     binder.store().keep_history(false);
     binder.intake().deliver(Delivery::applied(volume("w")));
     binder.store().keep_history(true);
-    spawn_blocking(move || barrier.wait()).await.unwrap();
+    meet(&barrier).await;
     assert_eq!(answered(&blocks, 257).await, (0, 257));
 }
 
 #[tokio::test]
 async fn a_shadow_that_spreads_counts_as_it_was() {
-    let double = Double::new();
-    for (name, zone) in [("a1", "a"), ("a2", "a"), ("b3", "b")] {
-        double.add_volume(&in_zone(volume(name), zone));
-    }
-    for name in ["c1", "c2"] {
-        double.add_claim(&sibling(name));
-    }
+    let volumes = [("a1", "a"), ("a2", "a"), ("b3", "b")].map(|(name, zone)| in_zone(volume(name), zone));
+    let double = holding(volumes, ["c1", "c2"].map(sibling));
     let spread = matching(fewest(u32::MAX));
     let binder = binder(&double, vec![], std::slice::from_ref(&spread));
     for (number, name) in [(1, "c1"), (2, "c2")] {
@@ -346,10 +326,14 @@ async fn a_shadow_that_spreads_counts_as_it_was() {
 
 #[tokio::test]
 async fn released_volumes_are_counted_by_what_would_have_become_of_them() {
-    let double = Double::new();
-    double.add_volume(&kept_for(DAY - 60));
-    double.add_volume(&Volume { name: "w".into(), uid: "uid-w".into(), ..kept_for(DAY) });
-    double.add_volume(&bound("used", "c"));
+    let double = holding(
+        [
+            kept_for(DAY - 60),
+            Volume { name: "w".into(), uid: "uid-w".into(), ..kept_for(DAY) },
+            bound("used", "c"),
+        ],
+        [],
+    );
     let later = shadow("later", ShadowPart::Reclaim(after_a_day()));
     let binder = binder(&double, vec![], std::slice::from_ref(&later));
     binder.count_released_for_shadows(Duration::MAX);
@@ -360,11 +344,8 @@ async fn released_volumes_are_counted_by_what_would_have_become_of_them() {
 
 #[tokio::test]
 async fn a_count_that_takes_several_calls_is_set_when_it_is_whole() {
-    let double = Double::new();
     let named = |name: &str| Volume { name: name.into(), uid: name.into(), ..kept_for(DAY) };
-    for name in ["a", "b", "c"] {
-        double.add_volume(&named(name));
-    }
+    let double = holding(["a", "b", "c"].map(named), []);
     let later = shadow("later", ShadowPart::Reclaim(after_a_day()));
     let binder = binder(&double, vec![], std::slice::from_ref(&later));
     let due = |due: u64| Some(ShadowReleased { due, ..ShadowReleased::default() });

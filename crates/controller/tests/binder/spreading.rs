@@ -12,7 +12,7 @@ use bindery_policy::Policy;
 use bindery_store::Delivery;
 use tokio::time::Instant;
 
-use crate::double::{Double, Scripted, claim, volume};
+use crate::double::{Double, Scripted, begin, claim, holding, meet, volume};
 use crate::operating::run_during;
 use crate::policies::{binder, bound_to, in_zone, key, reserves_v};
 use crate::syncing::taken;
@@ -90,27 +90,17 @@ async fn a_thousand_siblings_at_once_cost_at_most_two_decisions_each() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_is_decided_again_if_its_siblings_have_changed() {
     for (most, is_refused) in [(9, false), (1, true)] {
-        let double = Double::new();
-        double.add_volume(&in_zone(volume("v"), "a"));
-        double.add_claim(&sibling("c"));
-        double.add_claim(&sibling("other"));
+        let double = holding([in_zone(volume("v"), "a")], [sibling("c"), sibling("other")]);
         let barrier = Arc::new(Barrier::new(2));
         let blocking = Fewest { most, barrier: Some(Arc::clone(&barrier)) };
         let binder = binder(&double, reserves_v(), vec![policy("spread", blocking)]);
-        let syncing = {
-            let binder = Arc::clone(&binder);
-            tokio::spawn(async move { binder.sync(&key("c")).await.result })
-        };
-        let meet = || {
-            let barrier = Arc::clone(&barrier);
-            tokio::task::spawn_blocking(move || barrier.wait())
-        };
-        meet().await.unwrap();
+        let syncing = begin(&binder, key("c"));
+        meet(&barrier).await;
         binder.intake().deliver(Delivery::applied(in_zone(taken("w", "other"), "a")));
-        meet().await.unwrap();
+        meet(&barrier).await;
         // The number has changed, so the volume is judged again.
-        meet().await.unwrap();
-        meet().await.unwrap();
+        meet(&barrier).await;
+        meet(&barrier).await;
         match (is_refused, syncing.await.unwrap()) {
             (false, Ok(())) => assert_eq!(double.write_names(), ["reserve volume"]),
             (true, Err(SyncError::Refused(why))) => assert!(why.contains("its zone has enough"), "{why}"),
@@ -122,13 +112,10 @@ async fn a_claim_is_decided_again_if_its_siblings_have_changed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_waits_for_its_siblings_is_woken_by_them() {
-    let double = Double::new();
     let mut has_w = Claim { volume_name: Some("w".into()), ..sibling("other") };
     has_w.annotations.bind_completed = true;
-    double.add_claim(&has_w);
-    double.add_volume(&in_zone(taken("w", "other"), "a"));
-    double.add_volume(&in_zone(volume("v"), "a"));
-    double.add_claim(&sibling("c"));
+    let volumes = [in_zone(taken("w", "other"), "a"), in_zone(volume("v"), "a")];
+    let double = holding(volumes, [has_w, sibling("c")]);
     let binder = binder(&double, DefaultEngine, vec![fewest(1)]);
     run_during(&binder, async {
         double.rest().await;
@@ -147,10 +134,7 @@ async fn a_claim_that_waits_for_its_siblings_is_woken_by_them() {
 
 #[tokio::test]
 async fn a_review_counts_the_volumes_of_siblings() {
-    let double = Double::new();
-    double.add_claim(&sibling("other"));
-    double.add_volume(&in_zone(taken("w", "other"), "a"));
-    double.add_volume(&in_zone(volume("v"), "a"));
+    let double = holding([in_zone(taken("w", "other"), "a"), in_zone(volume("v"), "a")], [sibling("other")]);
     let binder = binder(&double, DefaultEngine, vec![fewest(1)]);
     for (claim, rules) in [(sibling("c"), vec![Rule::VolumeRejected]), (claim("c"), vec![])] {
         let new = Arc::new(Claim { volume_name: Some("v".into()), ..claim });

@@ -3,20 +3,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_controller::{Binder, Mode, Parts, REASON_UNWRITABLE, Settings, WriteError};
+use bindery_controller::{Binder, Configuration, Mode, Parts, REASON_UNWRITABLE, Settings, WriteError};
 use bindery_core::steer::{Choice, SteerWrite};
 use bindery_core::{Claim, ClaimRef, Volume, VolumePhase};
 use bindery_engine::DefaultEngine;
 use bindery_kit::gib;
+use bindery_policy::{Chain, Policy};
 use tokio::time::Instant;
 
-use crate::double::{Double, binder_of, claim, parts, volume};
+use crate::double::{Double, binder_of, claim, holding, parts, volume};
 use crate::operating::run_during;
 use crate::policies::key;
 
 pub(crate) fn binder(double: &Double) -> Arc<Binder<Double>> {
-    let settings = Settings { mode: Mode::Steer, ..Settings::default() };
-    let binder = binder_of(Parts { settings, ..parts(double, DefaultEngine) });
+    binder_in(Mode::Steer, double, Vec::new())
+}
+
+/// A binder that sees each later change at once.
+pub(crate) fn binder_in(mode: Mode, double: &Double, policies: Vec<Policy>) -> Arc<Binder<Double>> {
+    let settings = Settings { mode, ..Settings::default() };
+    let policies = Arc::new(Chain::new(policies));
+    let configuration = Configuration { policies, ..Configuration::default() };
+    let binder = binder_of(Parts { settings, configuration, ..parts(double, DefaultEngine) });
     double.watch(binder.intake(), Duration::ZERO);
     binder
 }
@@ -43,9 +51,7 @@ fn bind(double: &Double, volume: &str, name: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_is_touched_until_bound_and_its_reservation_then_forgotten() {
-    let double = Double::new();
-    double.add_volume(&volume("v"));
-    double.add_claim(&Claim { steered: true, ..claim("c") });
+    let double = holding([volume("v")], [Claim { steered: true, ..claim("c") }]);
     let binder = binder(&double);
     run_during(&binder, async {
         let begin = Instant::now();
@@ -99,9 +105,7 @@ async fn of_many_reserved_claims_few_are_touched_while_upstream_binds() {
 
 #[tokio::test(start_paused = true)]
 async fn a_choice_whose_volume_has_changed_is_withdrawn_before_another_follows() {
-    let double = Double::new();
-    double.add_volume(&volume("v"));
-    double.add_volume(&Volume { capacity: Some(gib(2)), ..volume("w") });
+    let double = holding([volume("v"), Volume { capacity: Some(gib(2)), ..volume("w") }], []);
     let choice = Choice { volume: "v".into(), uid: "uid-v".into(), withdrawn: false };
     let request = gib(2);
     double.add_claim(&Claim { steered: true, request, choice: Some(choice.into()), ..claim("c") });
@@ -117,10 +121,7 @@ async fn a_choice_whose_volume_has_changed_is_withdrawn_before_another_follows()
 
 #[tokio::test(start_paused = true)]
 async fn what_is_not_steered_is_left_alone_and_a_gone_claims_volume_freed() {
-    let double = Double::new();
-    double.add_volume(&volume("v"));
-    double.add_claim(&claim("plain"));
-    double.add_claim(&Claim { steered: true, ..claim("c") });
+    let double = holding([volume("v")], [claim("plain"), Claim { steered: true, ..claim("c") }]);
     let binder = binder(&double);
     run_during(&binder, async {
         double.until("it is reserved", || double.volume("v").claim_ref.is_some()).await;
@@ -146,9 +147,7 @@ async fn a_steering_write_that_the_api_server_does_not_take_is_told() {
     let writes = ["annotate claim with choice", "reserve volume by name", "touch claim"];
     for (error, told) in refusals {
         for (nth, write) in writes.into_iter().enumerate() {
-            let double = Double::new();
-            double.add_volume(&volume("v"));
-            double.add_claim(&Claim { steered: true, ..claim("c") });
+            let double = holding([volume("v")], [Claim { steered: true, ..claim("c") }]);
             let binder = binder(&double);
             double.fail_write(nth + 1, error.clone());
             assert!(binder.sync(&key("c")).await.result.is_err());

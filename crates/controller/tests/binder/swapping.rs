@@ -12,17 +12,15 @@ use bindery_kit::{Blocking, SameZone, keeps_labelled, policy, reclaim_rule};
 use bindery_policy::{Chain, ReclaimRule};
 use bindery_store::{Delivery, Kind, ObjectKey};
 use parking_lot::Mutex;
-use tokio::task::spawn_blocking;
 
-use crate::double::{Double, Scripted, binder_of, claim, parts, volume};
+use crate::double::{Double, Scripted, begin, binder_of, claim, holding, meet, parts, volume};
 use crate::operating::run_during;
 use crate::policies::{binder, bound_to, in_zone, key, zoned};
 use crate::reclaiming::{self, annotated, bound, pair, sync};
 
 #[tokio::test]
 async fn a_swap_waits_for_lists_with_the_facts_that_the_new_policies_read() {
-    let double = Double::new();
-    double.add_volume(&in_zone(volume("v"), "b"));
+    let double = holding([in_zone(volume("v"), "b")], []);
     let binder = binder(&double, DefaultEngine, Vec::new());
     let swap = {
         let (binder, chain) = (Arc::clone(&binder), Chain::new(vec![policy("zone", SameZone)]));
@@ -46,12 +44,8 @@ async fn a_swap_waits_for_lists_with_the_facts_that_the_new_policies_read() {
 
 #[tokio::test]
 async fn a_swap_wakes_every_claim_that_waits() {
-    let double = Double::new();
-    double.add_volume(&in_zone(volume("v"), "b"));
-    double.add_claim(&zoned("c"));
-    let policies = Arc::new(Chain::new(vec![policy("zone", SameZone)]));
-    let configuration = Configuration { policies, ..Configuration::default() };
-    let binder = binder_of(Parts { configuration, ..parts(&double, DefaultEngine) });
+    let double = holding([in_zone(volume("v"), "b")], [zoned("c")]);
+    let binder = binder(&double, DefaultEngine, vec![policy("zone", SameZone)]);
     run_during(&binder, async {
         double.until("the claim waits", || double.reasons() == ["FailedBinding"]).await;
         binder.swap_policies(Arc::default()).await;
@@ -62,10 +56,7 @@ async fn a_swap_wakes_every_claim_that_waits() {
 
 #[tokio::test]
 async fn a_swap_wakes_a_bound_pair_for_another_engine_alone() {
-    let double = Double::new();
-    double.add_volume(&bound("v", "bound"));
-    double.add_claim(&pair("bound", "v", "true"));
-    double.add_claim(&zoned("c"));
+    let double = holding([bound("v", "bound")], [pair("bound", "v", "true"), zoned("c")]);
     let decided = Arc::new(Mutex::new(BTreeSet::new()));
     let deciding = Arc::clone(&decided);
     let engine = Scripted(move |request: &Request, cluster: &mut dyn Cluster| {
@@ -76,9 +67,7 @@ async fn a_swap_wakes_a_bound_pair_for_another_engine_alone() {
         });
         DefaultEngine.decide(request, cluster)
     });
-    let policies = Arc::new(Chain::new(vec![policy("zone", SameZone)]));
-    let configuration = Configuration { policies, ..Configuration::default() };
-    let binder = binder_of(Parts { configuration, ..parts(&double, engine) });
+    let binder = binder(&double, engine, vec![policy("zone", SameZone)]);
     let are_decided = |names: &[&str]| names.iter().all(|name| decided.lock().contains(*name));
     run_during(&binder, async {
         double.until("all are decided", || are_decided(&["bound", "c", "v"])).await;
@@ -116,12 +105,10 @@ async fn swap(binder: &Arc<Binder<Double>>, double: &Double, chain: Chain) {
 
 #[tokio::test]
 async fn a_label_that_was_not_decoded_of_a_deleted_claim_is_not_absent() {
-    let double = Double::new();
     let mut volume = bound("v", "c");
     annotated(&mut volume, CLAIM_FACTS, r#"{"uid":"uid-c","facts":{"label:keep":"true"}}"#);
-    double.add_volume(&volume);
     // The reclaimer that reads the label is not loaded.
-    double.add_claim(&Claim { facts: Facts::default(), ..pair("c", "v", "true") });
+    let double = holding([volume], [Claim { facts: Facts::default(), ..pair("c", "v", "true") }]);
     let broken =
         ReclaimRule { reclaimer: Err("the file is gone".into()), ..reclaim_rule("keep", keeps_labelled()) };
     let binder = reclaiming::binder(&double, vec![broken]);
@@ -139,22 +126,13 @@ async fn a_label_that_was_not_decoded_of_a_deleted_claim_is_not_absent() {
 
 #[tokio::test]
 async fn a_choice_that_newer_policies_reject_is_made_anew_and_is_no_refusal() {
-    let double = Double::new();
-    double.add_volume(&in_zone(volume("v"), "b"));
-    double.add_claim(&zoned("c"));
+    let double = holding([in_zone(volume("v"), "b")], [zoned("c")]);
     let barrier = Arc::new(Barrier::new(2));
-    let wait = || {
-        let barrier = Arc::clone(&barrier);
-        spawn_blocking(move || barrier.wait())
-    };
     let binder = binder(&double, DefaultEngine, vec![policy("blocks", Blocking(Arc::clone(&barrier)))]);
-    let asking = {
-        let binder = Arc::clone(&binder);
-        tokio::spawn(async move { binder.sync(&key("c")).await.result })
-    };
-    wait().await.unwrap();
+    let asking = begin(&binder, key("c"));
+    meet(&barrier).await;
     binder.swap_policies(Arc::new(Chain::new(vec![policy("zone", SameZone)]))).await;
-    wait().await.unwrap();
+    meet(&barrier).await;
     assert_eq!(asking.await.unwrap(), Ok(()));
     assert_eq!(bound_to(&binder, "c"), None);
     assert_eq!(binder.metrics().refusals.get(), 0);
@@ -162,26 +140,17 @@ async fn a_choice_that_newer_policies_reject_is_made_anew_and_is_no_refusal() {
 
 #[tokio::test]
 async fn a_decision_goes_on_while_its_policies_are_taken_away() {
-    let double = Double::new();
-    double.add_volume(&volume("v"));
-    double.add_claim(&Claim { class: Some("".into()), ..claim("c") });
+    let double = holding([volume("v")], [Claim { class: Some("".into()), ..claim("c") }]);
     let barrier = Arc::new(Barrier::new(2));
-    let wait = || {
-        let barrier = Arc::clone(&barrier);
-        spawn_blocking(move || barrier.wait())
-    };
     let policies = Arc::new(Chain::new(vec![policy("blocks", Blocking(Arc::clone(&barrier)))]));
     let configuration = Configuration { policies, ..Configuration::default() };
     let settings = Settings { watches_namespaces: true, ..Settings::default() };
     let binder = binder_of(Parts { configuration, settings, ..parts(&double, DefaultEngine) });
-    let asking = {
-        let binder = Arc::clone(&binder);
-        tokio::spawn(async move { binder.sync(&key("c")).await.result })
-    };
-    wait().await.unwrap();
+    let asking = begin(&binder, key("c"));
+    meet(&barrier).await;
     // The chain has no policy in the place of the one that is being asked.
     binder.swap_policies(Arc::default()).await;
-    wait().await.unwrap();
+    meet(&barrier).await;
     assert_eq!(asking.await.unwrap(), Ok(()));
     assert_eq!(bound_to(&binder, "c").as_deref(), Some("v"));
 }

@@ -4,20 +4,14 @@ use std::sync::Arc;
 
 use bindery_controller::{Purpose, REASON_UNWRITABLE, SyncError, WriteError};
 use bindery_core::{
-    Action, Answer, ClaimKey, ClaimPhase, ClaimRef, Cluster, Decision, EngineFault, Key, Lookup, Message,
-    Outcome, Question, Request, Source, Step, Stop, Subject, VolumePhase,
+    Action, Answer, ClaimKey, ClaimPhase, ClaimRef, Cluster, Decision, EngineFault, Lookup, Message, Outcome,
+    Question, Request, Source, Step, Stop, Subject, VolumePhase,
 };
 use bindery_engine::DefaultEngine;
 
-use crate::double::{Double, Scripted, binder, claim, unsynced, volume};
-
-fn claim_key(name: &str) -> Key {
-    Key::Claim(ClaimKey::new("ns", name))
-}
-
-fn volume_key(name: &str) -> Key {
-    Key::Volume(name.into())
-}
+use crate::double::{Scripted, begin, binder, claim, holding, unsynced, volume};
+use crate::operating::key as volume_key;
+use crate::policies::key as claim_key;
 
 /// A volume that carries the UID of a claim.
 pub(crate) fn taken(name: &str, by: &str) -> bindery_core::Volume {
@@ -33,8 +27,7 @@ pub(crate) fn taken(name: &str, by: &str) -> bindery_core::Volume {
 
 #[tokio::test]
 async fn nothing_is_decided_before_the_lists_are_complete() {
-    let double = Double::new();
-    double.add_claim(&claim("c1"));
+    let double = holding([], [claim("c1")]);
     let binder = unsynced(&double, DefaultEngine);
     let synced = binder.sync(&claim_key("c1")).await;
     assert_eq!(synced.result, Err(SyncError::NotSynced));
@@ -43,9 +36,7 @@ async fn nothing_is_decided_before_the_lists_are_complete() {
 
 #[tokio::test]
 async fn a_bind_sends_the_versions_that_its_own_writes_returned() {
-    let double = Double::new();
-    double.add_volume(&volume("v1"));
-    double.add_claim(&claim("c1"));
+    let double = holding([volume("v1")], [claim("c1")]);
     let binder = binder(&double, DefaultEngine);
     let synced = binder.sync(&claim_key("c1")).await;
     assert_eq!(synced.result, Ok(()));
@@ -63,16 +54,14 @@ async fn a_bind_sends_the_versions_that_its_own_writes_returned() {
     assert_eq!(binder.store().picked_for("v1"), None);
     // Own writes are laid over the cache, so a second sync finds nothing to do.
     assert_eq!(binder.sync(&claim_key("c1")).await.result, Ok(()));
-    assert_eq!(binder.sync(&volume_key("v1")).await.result, Ok(()));
+    assert_eq!(binder.sync(&volume_key()).await.result, Ok(()));
     assert_eq!(double.writes().len(), 4);
 }
 
 #[tokio::test]
 async fn after_a_write_that_failed_nothing_follows() {
     for nth in 1..=4 {
-        let double = Double::new();
-        double.add_volume(&volume("v1"));
-        double.add_claim(&claim("c1"));
+        let double = holding([volume("v1")], [claim("c1")]);
         let binder = binder(&double, DefaultEngine);
         double.fail_write(nth, WriteError::Conflict("changed".to_owned()));
         let synced = binder.sync(&claim_key("c1")).await;
@@ -96,9 +85,7 @@ async fn a_write_that_the_api_server_does_not_take_is_told_at_the_object() {
         (WriteError::Failed("no answer".to_owned()), 0),
     ];
     for (error, told) in refusals {
-        let double = Double::new();
-        double.add_volume(&volume("v1"));
-        double.add_claim(&claim("c1"));
+        let double = holding([volume("v1")], [claim("c1")]);
         let binder = binder(&double, DefaultEngine);
         double.fail_write(1, error.clone());
         assert!(binder.sync(&claim_key("c1")).await.result.is_err());
@@ -108,8 +95,7 @@ async fn a_write_that_the_api_server_does_not_take_is_told_at_the_object() {
 
 #[tokio::test]
 async fn an_engine_that_fails_writes_nothing() {
-    let double = Double::new();
-    double.add_claim(&claim("c1"));
+    let double = holding([], [claim("c1")]);
     let fault = EngineFault::Trapped("out of bounds".to_owned());
     let answer = fault.clone();
     let binder = binder(&double, Scripted(move |_: &Request, _: &mut dyn Cluster| Err(answer.clone())));
@@ -123,8 +109,7 @@ async fn an_engine_that_fails_writes_nothing() {
 
 #[tokio::test]
 async fn a_refused_decision_is_told_and_not_carried_out() {
-    let double = Double::new();
-    double.add_volume(&taken("v1", "c1"));
+    let double = holding([taken("v1", "c1")], []);
     let binder = binder(
         &double,
         Scripted(|request: &Request, _: &mut dyn Cluster| match &request.subject {
@@ -135,7 +120,7 @@ async fn a_refused_decision_is_told_and_not_carried_out() {
             other => panic!("{other:?}"),
         }),
     );
-    let error = binder.sync(&volume_key("v1")).await.result.unwrap_err();
+    let error = binder.sync(&volume_key()).await.result.unwrap_err();
     assert!(matches!(error, SyncError::Refused(_)), "{error}");
     assert_eq!(double.writes(), []);
     assert_eq!(double.reasons(), ["DecisionRefused"]);
@@ -144,14 +129,13 @@ async fn a_refused_decision_is_told_and_not_carried_out() {
 
 #[tokio::test]
 async fn a_live_read_stops_the_decision_and_is_answered_to_the_next() {
-    let double = Double::new();
-    double.add_volume(&taken("v1", "c1"));
+    let double = holding([taken("v1", "c1")], []);
     let binder = binder(&double, DefaultEngine);
     // The cache has not seen the claim yet.
     let mut late = claim("c1");
     late.volume_name = Some("v1".into());
     double.add_claim(&late);
-    assert_eq!(binder.sync(&volume_key("v1")).await.result, Ok(()));
+    assert_eq!(binder.sync(&volume_key()).await.result, Ok(()));
     assert_eq!(double.reads(), [("ns/c1".to_owned(), Purpose::Engine)]);
     assert_eq!(double.writes(), []);
 }
@@ -167,30 +151,29 @@ async fn a_release_that_the_engine_did_not_prove_is_proved_by_the_guard() {
         other => panic!("{other:?}"),
     };
     let world = || {
-        let double = Double::new();
-        double.add_volume(&taken("v1", "c1"));
+        let double = holding([taken("v1", "c1")], []);
         (binder(&double, Scripted(release)), double)
     };
     let guard_read = ("ns/c1".to_owned(), Purpose::Guard);
 
     let (binder, double) = world();
-    assert_eq!(binder.sync(&volume_key("v1")).await.result, Ok(()));
+    assert_eq!(binder.sync(&volume_key()).await.result, Ok(()));
     assert_eq!((double.reads(), double.writes().len()), (vec![guard_read.clone()], 1));
 
     // The claim lives after all.
     let (binder, double) = world();
     double.add_claim(&claim("c1"));
-    assert!(matches!(binder.sync(&volume_key("v1")).await.result, Err(SyncError::Stale { .. })));
+    assert!(matches!(binder.sync(&volume_key()).await.result, Err(SyncError::Stale { .. })));
     assert_eq!((double.reads(), double.writes()), (vec![guard_read.clone()], Vec::new()));
 
     // A read that fails is made once more; then the decision is unproven.
     let (binder, double) = world();
     double.fail_reads(1);
-    assert_eq!(binder.sync(&volume_key("v1")).await.result, Ok(()));
+    assert_eq!(binder.sync(&volume_key()).await.result, Ok(()));
     assert_eq!(double.reads(), [guard_read.clone(), guard_read.clone()]);
     let (binder, double) = world();
     double.fail_reads(2);
-    assert!(matches!(binder.sync(&volume_key("v1")).await.result, Err(SyncError::Unproven(_))));
+    assert!(matches!(binder.sync(&volume_key()).await.result, Err(SyncError::Unproven(_))));
     assert_eq!((double.reads().len(), double.writes()), (2, Vec::new()));
     // That does not count as a refusal, and no event is recorded.
     assert_eq!((binder.metrics().refusals.get(), double.reasons()), (0, Vec::new()));
@@ -198,8 +181,7 @@ async fn a_release_that_the_engine_did_not_prove_is_proved_by_the_guard() {
 
 #[tokio::test]
 async fn an_engine_cannot_read_for_ever() {
-    let double = Double::new();
-    double.add_claim(&claim("c1"));
+    let double = holding([], [claim("c1")]);
     let endless = |_: &Request, cluster: &mut dyn Cluster| {
         for number in 0.. {
             let key = ClaimKey::new("ns", format!("c{number}"));
@@ -217,9 +199,7 @@ async fn an_engine_cannot_read_for_ever() {
 
 #[tokio::test]
 async fn a_decision_that_the_cluster_outdates_each_time_is_tried_four_times() {
-    let double = Double::new();
-    double.add_volume(&volume("v1"));
-    double.add_claim(&claim("c1"));
+    let double = holding([volume("v1")], [claim("c1")]);
     let engine = |request: &Request, cluster: &mut dyn Cluster| {
         let volume = cluster.volume(Source::Overlay, "v1".into())?;
         match (&request.subject, volume) {
@@ -241,16 +221,10 @@ async fn a_decision_that_the_cluster_outdates_each_time_is_tried_four_times() {
 
 #[tokio::test(start_paused = true)]
 async fn of_two_claims_one_gets_the_volume_and_the_other_waits_for_it() {
-    let double = Double::new();
-    double.add_volume(&volume("v1"));
-    double.add_claim(&claim("c1"));
-    double.add_claim(&claim("c2"));
+    let double = holding([volume("v1")], [claim("c1"), claim("c2")]);
     let binder = binder(&double, DefaultEngine);
     let held = Arc::clone(&double.gate).acquire_many_owned(1_000).await.unwrap();
-    let first = {
-        let binder = Arc::clone(&binder);
-        tokio::spawn(async move { binder.sync(&claim_key("c1")).await.result })
-    };
+    let first = begin(&binder, claim_key("c1"));
     tokio::task::yield_now().await;
     assert_eq!(binder.store().picked_for("v1"), Some(ClaimKey::new("ns", "c1")));
     // It neither picks the volume nor says that there is none.

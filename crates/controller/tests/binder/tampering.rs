@@ -3,18 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_controller::{Binder, Configuration, Mode, Parts, Settings};
+use bindery_controller::{Binder, Mode};
 use bindery_core::steer::Choice;
 use bindery_core::{Claim, ClaimPhase, ClaimRef, Volume};
-use bindery_engine::DefaultEngine;
 use bindery_kit::{SameZone, gib, policy};
-use bindery_policy::{Chain, Policy};
 use tokio::time::Instant;
 
-use crate::double::{Double, binder_of, claim, parts, volume};
+use crate::double::{Double, claim, holding, volume};
 use crate::operating::run_during;
 use crate::policies::{in_zone, zoned};
-use crate::steering::{binder, steered};
+use crate::steering::{binder, binder_in, steered};
 
 /// A claim that is steered.
 fn steered_claim() -> Claim {
@@ -29,15 +27,6 @@ fn by_name(claim: &str) -> Option<ClaimRef> {
 /// How often volumes were reserved.
 fn reservations(double: &Double) -> usize {
     steered(double).iter().filter(|name| **name == "reserve volume by name").count()
-}
-
-fn binder_with(double: &Double, policies: Vec<Policy>) -> Arc<Binder<Double>> {
-    let configuration =
-        Configuration { policies: Arc::new(Chain::new(policies)), ..Configuration::default() };
-    let settings = Settings { mode: Mode::Steer, ..Settings::default() };
-    let binder = binder_of(Parts { settings, configuration, ..parts(double, DefaultEngine) });
-    double.watch(binder.intake(), Duration::ZERO);
-    binder
 }
 
 /// Removes each reservation of volume `v` until Bindery pauses.
@@ -61,9 +50,7 @@ async fn remove_until_paused(double: &Double, binder: &Binder<Double>) {
 
 #[tokio::test(start_paused = true)]
 async fn reservations_that_are_removed_again_and_again_pause_and_say_so() {
-    let double = Double::new();
-    double.add_volume(&volume("v"));
-    double.add_claim(&steered_claim());
+    let double = holding([volume("v")], [steered_claim()]);
     let binder = binder(&double);
     run_during(&binder, async {
         remove_until_paused(&double, &binder).await;
@@ -99,9 +86,7 @@ async fn reservations_that_are_removed_again_and_again_pause_and_say_so() {
 
 #[tokio::test(start_paused = true)]
 async fn a_choice_that_is_removed_again_and_again_is_not_made_without_end() {
-    let double = Double::new();
-    double.add_volume(&volume("v"));
-    double.add_claim(&steered_claim());
+    let double = holding([volume("v")], [steered_claim()]);
     let binder = binder(&double);
     run_during(&binder, async {
         for _ in 0..40 {
@@ -121,9 +106,7 @@ async fn a_choice_that_is_removed_again_and_again_is_not_made_without_end() {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_upstream_does_not_bind_is_told_within_a_minute() {
-    let double = Double::new();
-    double.add_volume(&volume("v"));
-    double.add_claim(&steered_claim());
+    let double = holding([volume("v")], [steered_claim()]);
     let binder = binder(&double);
     run_during(&binder, async {
         double.until("it is reserved", || double.volume("v").claim_ref.is_some()).await;
@@ -146,10 +129,13 @@ async fn a_claim_that_upstream_does_not_bind_is_told_within_a_minute() {
 
 #[tokio::test(start_paused = true)]
 async fn a_persons_reservation_that_the_claim_cannot_have_is_told() {
-    let double = Double::new();
-    double.add_volume(&Volume { claim_ref: by_name("c"), ..volume("small") });
-    double.add_volume(&Volume { capacity: Some(gib(5)), ..volume("large") });
-    double.add_claim(&Claim { request: gib(2), ..steered_claim() });
+    let double = holding(
+        [
+            Volume { claim_ref: by_name("c"), ..volume("small") },
+            Volume { capacity: Some(gib(5)), ..volume("large") },
+        ],
+        [Claim { request: gib(2), ..steered_claim() }],
+    );
     let binder = binder(&double);
     run_during(&binder, async {
         double.until("its user is told", || double.reasons().contains(&"ReservationUnfit")).await;
@@ -168,9 +154,7 @@ async fn a_persons_reservation_that_the_claim_cannot_have_is_told() {
 #[tokio::test(start_paused = true)]
 async fn a_person_who_reserves_the_volume_in_the_same_moment_keeps_it() {
     for (claim_of_person, reserved) in [("other", "w"), ("c", "v")] {
-        let double = Double::new();
-        double.add_volume(&volume("v"));
-        double.add_volume(&Volume { capacity: Some(gib(2)), ..volume("w") });
+        let double = holding([volume("v"), Volume { capacity: Some(gib(2)), ..volume("w") }], []);
         let choice = Choice { volume: "v".into(), uid: "uid-v".into(), withdrawn: false };
         double.add_claim(&Claim { choice: Some(choice.into()), ..steered_claim() });
         let binder = binder(&double);
@@ -197,11 +181,10 @@ async fn a_person_who_reserves_the_volume_in_the_same_moment_keeps_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_choice_written_by_hand_gives_no_volume_that_a_policy_rejects() {
-    let double = Double::new();
-    double.add_volume(&in_zone(volume("b1"), "b"));
+    let double = holding([in_zone(volume("b1"), "b")], []);
     let choice = Choice { volume: "b1".into(), uid: "uid-b1".into(), withdrawn: false };
     double.add_claim(&Claim { steered: true, choice: Some(choice.into()), ..zoned("c") });
-    let binder = binder_with(&double, vec![policy("zone", SameZone)]);
+    let binder = binder_in(Mode::Steer, &double, vec![policy("zone", SameZone)]);
     run_during(&binder, async {
         // Upstream's event says nothing of policies.
         double.until("its user is told", || double.reasons().contains(&"VolumesRejected")).await;

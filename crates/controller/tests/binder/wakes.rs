@@ -12,7 +12,7 @@ use bindery_engine::DefaultEngine;
 use bindery_store::Delivery;
 use tokio::time::Instant;
 
-use crate::double::{Double, Scripted, binder, binder_of, claim, parts, volume};
+use crate::double::{Double, Scripted, binder, binder_of, claim, holding, parts, volume};
 use crate::operating::run_during;
 
 /// Claims that wait.
@@ -107,8 +107,7 @@ async fn a_volume_that_a_claim_does_not_take_is_offered_to_the_next_one_at_once(
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_behind_a_reservation_goes_on_when_the_volume_is_taken() {
-    let double = Double::new();
-    double.add_volume(&volume("v1"));
+    let double = holding([volume("v1")], []);
     ["c1", "c2"].iter().for_each(|name| double.add_claim(&claim(name)));
     let binder = binder(&double, DefaultEngine);
     double.watch(binder.intake(), Duration::ZERO);

@@ -60,6 +60,14 @@ impl Replica {
     }
 }
 
+/// A cluster, and a replica that leads.
+async fn leader(identity: &str) -> (Cluster, Replica) {
+    let cluster = Cluster::new();
+    let mut replica = Replica::start(&cluster, identity);
+    replica.until(true).await;
+    (cluster, replica)
+}
+
 async fn renewals(cluster: &Cluster, times: usize) {
     let renewed = || lease(cluster)["spec"]["renewTime"].clone();
     for _ in 0..times {
@@ -74,9 +82,7 @@ fn lease(cluster: &Cluster) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn one_replica_leads_until_it_dies_or_stops() {
-    let cluster = Cluster::new();
-    let mut first = Replica::start(&cluster, "first");
-    first.until(true).await;
+    let (cluster, first) = leader("first").await;
     let mut second = Replica::start(&cluster, "second");
     renewals(&cluster, 50).await;
     assert!(first.holds() && !second.holds());
@@ -112,9 +118,7 @@ async fn the_times_in_a_lease_are_not_compared_with_the_clock() {
 
 #[tokio::test(start_paused = true)]
 async fn a_change_of_the_leases_metadata_is_kept_and_is_no_renewal() {
-    let cluster = Cluster::new();
-    let mut first = Replica::start(&cluster, "first");
-    first.until(true).await;
+    let (cluster, first) = leader("first").await;
     let annotate = |round: u32| {
         let mut annotated = lease(&cluster);
         annotated["metadata"]["annotations"] = json!({"example.com/round": round.to_string()});
@@ -138,9 +142,7 @@ async fn a_change_of_the_leases_metadata_is_kept_and_is_no_renewal() {
 
 #[tokio::test(start_paused = true)]
 async fn a_holder_that_cannot_renew_stands_down_in_time() {
-    let cluster = Cluster::new();
-    let mut first = Replica::start(&cluster, "first");
-    first.until(true).await;
+    let (cluster, mut first) = leader("first").await;
     cluster.sim.faults().add(FaultRule::new("update", "leases").always().fail(
         500,
         "InternalError",
@@ -156,9 +158,7 @@ async fn a_holder_that_cannot_renew_stands_down_in_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_holder_whose_renewal_is_not_answered_stands_down_in_time() {
-    let cluster = Cluster::new();
-    let mut first = Replica::start(&cluster, "first");
-    first.until(true).await;
+    let (cluster, mut first) = leader("first").await;
     cluster.sim.faults().add(FaultRule::new("update", "leases").always().delay(Duration::from_secs(600)));
     let stood_down = first.until(false).await;
     assert!(stood_down < DURATION - RETRY, "{stood_down:?}");
@@ -170,9 +170,7 @@ async fn a_holder_whose_renewal_is_not_answered_stands_down_in_time() {
 
 #[tokio::test(start_paused = true)]
 async fn two_unanswered_renewals_cost_no_leadership() {
-    let cluster = Cluster::new();
-    let mut first = Replica::start(&cluster, "first");
-    first.until(true).await;
+    let (cluster, mut first) = leader("first").await;
     let mut second = Replica::start(&cluster, "second");
     // Two of the three attempts may stay unanswered.
     for unanswered in 1..=2 {
@@ -195,9 +193,7 @@ async fn two_unanswered_renewals_cost_no_leadership() {
 
 #[tokio::test(start_paused = true)]
 async fn of_two_replicas_with_the_same_identity_one_leads() {
-    let cluster = Cluster::new();
-    let mut first = Replica::start(&cluster, "same");
-    first.until(true).await;
+    let (cluster, first) = leader("same").await;
     let mut second = Replica::start(&cluster, "same");
     renewals(&cluster, 10).await;
     assert!(first.holds() && !second.holds());
@@ -243,9 +239,7 @@ async fn the_lease_is_renewed_while_other_requests_pause() {
 
 #[tokio::test(start_paused = true)]
 async fn a_holder_heeds_retry_after_until_two_attempts_are_left() {
-    let cluster = Cluster::new();
-    let mut replica = Replica::start(&cluster, "replica");
-    replica.until(true).await;
+    let (cluster, mut replica) = leader("replica").await;
     let before = lease_requests(&cluster);
     cluster.sim.faults().add(FaultRule::new("update", "leases").busy(60));
     cluster.until("a renewal is refused", || cluster.sim.faults().pending() == 0).await;

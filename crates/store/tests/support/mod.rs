@@ -177,6 +177,34 @@ pub(crate) fn any_query() -> impl Strategy<Value = Query> {
     )
 }
 
+/// What happens to a volume, which a number names.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Apply(usize, Volume),
+    Break(usize),
+    Assume(usize, Volume),
+    Remove(usize),
+    Reserve(usize, ClaimKey),
+    Unreserve(usize, ClaimKey),
+}
+
+/// A step about one of so many volumes, with the weight of each kind of step.
+pub(crate) fn any_step<V: Strategy<Value = Volume>>(
+    names: usize,
+    volumes: impl Fn() -> V,
+    weights: [u32; 6],
+) -> impl Strategy<Value = Step> {
+    let name = || 0..names;
+    prop_oneof![
+        weights[0] => (name(), volumes()).prop_map(|(name, volume)| Step::Apply(name, volume)),
+        weights[1] => name().prop_map(Step::Break),
+        weights[2] => (name(), volumes()).prop_map(|(name, volume)| Step::Assume(name, volume)),
+        weights[3] => name().prop_map(Step::Remove),
+        weights[4] => (name(), any_key()).prop_map(|(name, key)| Step::Reserve(name, key)),
+        weights[5] => (name(), any_key()).prop_map(|(name, key)| Step::Unreserve(name, key)),
+    ]
+}
+
 /// The expected content of the overlay, which answers by scanning.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {

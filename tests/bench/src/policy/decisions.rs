@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, Result, ensure};
 use bindery_core::{
-    Action, Claim, ClaimFact, ClaimKey, Decision, DecisionLimits, Engine, EngineFault, Quantity, Recorder,
-    Request, Stop, Subject, Text, Uid, Volume, VolumeFact,
+    Claim, ClaimFact, ClaimKey, Decision, DecisionLimits, Engine, EngineFault, Quantity, Recorder, Request,
+    Stop, Subject, Text, Uid, Volume, VolumeFact,
 };
 use bindery_host::ComponentMatcher;
 use bindery_kit::{NoEnvironment, ZONE};
@@ -18,6 +18,7 @@ use bindery_store::{Delivery, Kind, LiveReads, Store};
 
 use super::Arguments;
 use super::calls::TIERS;
+use crate::decide::picked;
 use crate::measure::{self, Figures};
 use crate::scenario;
 
@@ -265,12 +266,4 @@ fn decide(
         drop(session);
         rounds.perform(chain, kept)?;
     }
-}
-
-/// The volume that a decision reserves.
-fn picked(decision: &Decision) -> Option<Text> {
-    decision.actions().find_map(|action| match action {
-        Action::ReserveVolume { volume, .. } => Some(volume.name.clone()),
-        _ => None,
-    })
 }

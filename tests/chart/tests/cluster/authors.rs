@@ -2,7 +2,7 @@
 
 use bindery_chart::rendered;
 use bindery_cluster::Cluster;
-use bindery_kit::json::merged;
+use bindery_kit::json;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -65,12 +65,7 @@ fn binding(user: &str, role: &str) -> Value {
 }
 
 fn policy(name: &str, spec: Value) -> Value {
-    of_kind("MatchPolicy", name, merged(json!({"module": "builtin:prefer"}), spec))
-}
-
-fn of_kind(kind: &str, name: &str, spec: Value) -> Value {
-    let version = "policy.bindery.dev/v1alpha1";
-    json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec})
+    json::policy("MatchPolicy", name, &json::merged(json!({"module": "builtin:prefer"}), spec))
 }
 
 #[tokio::test]
@@ -96,8 +91,13 @@ async fn an_author_applies_policies_without_effect_an_operator_all() {
         (&patch, &enforced, mode("off"), "verb enforce on matchpolicies"),
         (&patch, &enforced, json!({"spec": {"order": 1}}), "verb enforce on matchpolicies"),
         (&delete, &enforced, Value::Null, "verb enforce on matchpolicies"),
-        (&post, RECLAIMERS, of_kind("ReclaimPolicy", "new", deleting), "verb enforce on reclaimpolicies"),
-        (&post, ENGINES, of_kind("Engine", "new", engine), "cannot create resource"),
+        (
+            &post,
+            RECLAIMERS,
+            json::policy("ReclaimPolicy", "new", &deleting),
+            "verb enforce on reclaimpolicies",
+        ),
+        (&post, ENGINES, json::policy("Engine", "new", &engine), "cannot create resource"),
     ] {
         let why = send(AUTHOR, method, path, &body).await.expect_err(&format!("{method} {path} {body}"));
         assert!(why.contains(said), "{method} {path} {body}: {why}");

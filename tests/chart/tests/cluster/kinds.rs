@@ -2,7 +2,7 @@
 
 use bindery_chart::{Objects, Operator, RELEASE, chart, read, yaml};
 use bindery_cluster::Cluster;
-use bindery_kit::json::merged;
+use bindery_kit::json::{merged, policy};
 use serde_json::{Value, json};
 
 use crate::api_server::{install, until};
@@ -39,10 +39,7 @@ pub(crate) async fn install_one_of_each(api: &Cluster, objects: &Objects) {
         ("MatchPolicy", json!({"module": "builtin:prefer", "mode": "off"})),
         ("ReclaimPolicy", json!({"module": "builtin:keep-labelled", "mode": "off"})),
     ] {
-        let metadata = json!({"name": kind.to_lowercase()});
-        let version = "policy.bindery.dev/v1alpha1";
-        let object = json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec});
-        api.create(&object, "").await.unwrap();
+        api.create(&policy(kind, &kind.to_lowercase(), &spec), "").await.unwrap();
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use bindery_chart::{Objects, Right, granted, rendered};
 use bindery_cluster::Cluster;
-use bindery_kit::json::merged;
+use bindery_kit::json::{merged, policy};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -96,12 +96,7 @@ async fn audited() -> (Cluster, Audit) {
 
 /// A policy that reads namespaces, and rejects nothing here; and the cluster's policies.
 fn policies() -> Value {
-    let tenants = json!({
-        "apiVersion": "policy.bindery.dev/v1alpha1",
-        "kind": "MatchPolicy",
-        "metadata": {"name": "tenants"},
-        "spec": {"module": "builtin:reserved"},
-    });
+    let tenants = policy("MatchPolicy", "tenants", &json!({"module": "builtin:reserved"}));
     json!({"documents": {"tenants": tenants.to_string()}, "objects": true})
 }
 

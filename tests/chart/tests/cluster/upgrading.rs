@@ -64,12 +64,8 @@ async fn policies_outlive_a_rollback_to_a_release_without_their_kinds() {
     };
     upgrade();
     until_served(&api).await;
-    let policy = json!({
-        "apiVersion": "policy.bindery.dev/v1alpha1",
-        "kind": "MatchPolicy",
-        "metadata": {"name": "size"},
-        "spec": {"module": "builtin:at-most-n-times", "settings": {"times": 2}},
-    });
+    let spec = json!({"module": "builtin:at-most-n-times", "settings": {"times": 2}});
+    let policy = bindery_kit::json::policy("MatchPolicy", "size", &spec);
     operator.kubectl(&["apply", "--filename=-"], &policy.to_string()).unwrap();
     let applied = api.get(POLICY).await.unwrap();
     operator.helm(&["rollback", RELEASE, "1"]);

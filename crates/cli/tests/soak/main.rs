@@ -8,17 +8,12 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "seed and progress are printed")]
 
-#[path = "soak/disk.rs"]
 mod disk;
-#[path = "soak/fault.rs"]
 mod fault;
-#[path = "serve/load.rs"]
+#[path = "../serve/load.rs"]
 mod load;
-#[path = "soak/place.rs"]
 mod place;
-#[path = "soak/plot.rs"]
 mod plot;
-#[path = "soak/report.rs"]
 mod report;
 
 use std::time::Duration;

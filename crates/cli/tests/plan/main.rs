@@ -2,14 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-#[path = "plan/explain.rs"]
 mod explain;
-#[path = "plan/input.rs"]
 mod input;
-#[path = "plan/manifests.rs"]
 mod manifests;
-#[path = "plan/policies.rs"]
 mod policies;
+#[path = "../support/mod.rs"]
 mod support;
 
 use bindery_kit::json;
@@ -30,6 +27,10 @@ fn plan(manifests: &Value) -> Value {
     assert_eq!(ended.status, 0, "{ended:?}");
     assert!(home.content().is_empty(), "{:?}", home.content());
     serde_json::from_str(&ended.stdout).unwrap()
+}
+
+fn each(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().unwrap().iter()
 }
 
 fn volume(name: &str, spec: Value) -> Value {
@@ -139,10 +140,7 @@ fn objects_from_a_cluster_are_taken_as_they_are() {
     assert_eq!(plan["claims"][0]["changed"], false);
     assert_eq!(outcome(1), (&json!("lost"), &json!("lost")));
     assert_eq!(outcome(2), (&json!("waiting"), &json!("pending")));
-    let reasons: Vec<String> = plan["claims"][2]["candidates"]
-        .as_array()
-        .unwrap()
-        .iter()
+    let reasons: Vec<String> = each(&plan["claims"][2]["candidates"])
         .map(|candidate| format!("{}: {}", candidate["volume"], candidate["obstacles"][0]["message"]))
         .collect();
     assert_eq!(
@@ -153,12 +151,8 @@ fn objects_from_a_cluster_are_taken_as_they_are() {
             r#""v-kept": "spec.claimRef: belongs to default/deleted""#,
         ]
     );
-    let fates: Vec<(&Value, &Value, &Value)> = plan["volumes"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|volume| (&volume["name"], &volume["phase"], &volume["fate"]))
-        .collect();
+    let fates: Vec<(&Value, &Value, &Value)> =
+        each(&plan["volumes"]).map(|volume| (&volume["name"], &volume["phase"], &volume["fate"])).collect();
     assert_eq!(
         fates,
         [
@@ -195,10 +189,7 @@ fn claims_of_each_kind_of_class_are_provisioned_or_wait() {
         of_class("f-missing", "nowhere"),
         claim("g-named", json!({"volumeName": "unheard-of", "storageClassName": ""})),
     ]));
-    let told: Vec<(&str, &str, &str)> = plan["claims"]
-        .as_array()
-        .unwrap()
-        .iter()
+    let told: Vec<(&str, &str, &str)> = each(&plan["claims"])
         .map(|claim| {
             let text = |value: &'static str| claim[value].as_str().unwrap_or_default();
             (text("outcome"), text("provisioner"), claim["messages"][0].as_str().unwrap_or_default())
@@ -321,10 +312,7 @@ fn claims_of_stateful_sets_and_ephemeral_volumes_are_planned() {
          before\n"
     );
     let plan: Value = ended.stdout.parse().unwrap();
-    let told: Vec<String> = plan["claims"]
-        .as_array()
-        .unwrap()
-        .iter()
+    let told: Vec<String> = each(&plan["claims"])
         .map(|claim| {
             let text = |field: &str| claim[field].as_str().unwrap().to_owned();
             [text("namespace"), text("name"), text("request"), text("outcome")].join(" ")
@@ -360,12 +348,8 @@ fn a_lost_claim_is_told_both_uids_and_two_ways_out() {
         lost("first", "u-first"),
         second,
     ]));
-    let told: Vec<(&Value, &Value)> = plan["claims"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|claim| (&claim["outcome"], &claim["messages"]))
-        .collect();
+    let told: Vec<(&Value, &Value)> =
+        each(&plan["claims"]).map(|claim| (&claim["outcome"], &claim["messages"])).collect();
     assert_eq!(
         told,
         [

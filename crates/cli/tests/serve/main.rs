@@ -3,54 +3,32 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "seeds are printed")]
 
-#[path = "serve/cache.rs"]
 mod cache;
-#[path = "serve/classes.rs"]
 mod classes;
-#[path = "serve/credentials.rs"]
 mod credentials;
-#[path = "serve/deaths.rs"]
 mod deaths;
-#[path = "serve/effective.rs"]
 mod effective;
-#[path = "serve/events.rs"]
 mod events;
-#[path = "serve/explain.rs"]
 mod explain;
-#[path = "serve/faults.rs"]
 mod faults;
-#[path = "serve/idle.rs"]
 mod idle;
-#[path = "serve/journal.rs"]
 mod journal;
-#[path = "serve/kills.rs"]
 mod kills;
-#[path = "serve/leading.rs"]
 mod leading;
-#[path = "serve/load.rs"]
+#[path = "load.rs"]
 mod load;
-#[path = "serve/policies.rs"]
 mod policies;
-#[path = "serve/policy_objects.rs"]
 mod policy_objects;
-#[path = "serve/registry.rs"]
 mod registry;
-#[path = "serve/restored.rs"]
 mod restored;
-#[path = "serve/rollback.rs"]
 mod rollback;
-#[path = "serve/shadows.rs"]
 mod shadows;
-#[path = "serve/steer.rs"]
 mod steer;
-#[path = "serve/steer_mishaps.rs"]
 mod steer_mishaps;
-#[path = "serve/steer_waiting.rs"]
 mod steer_waiting;
+#[path = "../support/mod.rs"]
 mod support;
-#[path = "serve/swaps.rs"]
 mod swaps;
-#[path = "serve/watches.rs"]
 mod watches;
 
 use bindery_cluster::{Cluster, Manager, is_bound_to, is_in_phase};

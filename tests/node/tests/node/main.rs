@@ -3,13 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "node/csi.rs"]
 mod csi;
-#[path = "node/delayed.rs"]
 mod delayed;
-#[path = "node/killed.rs"]
 mod killed;
-#[path = "node/recycle.rs"]
 mod recycle;
-#[path = "node/servers.rs"]
 mod servers;

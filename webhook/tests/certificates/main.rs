@@ -3,11 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "seeds are printed")]
 
-#[path = "certificates/clocks.rs"]
 mod clocks;
-#[path = "certificates/keeping.rs"]
 mod keeping;
-#[path = "certificates/replicas.rs"]
 mod replicas;
 
 use std::sync::Arc;

@@ -11,9 +11,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "cert_manager/endpoints.rs"]
 mod endpoints;
-#[path = "cert_manager/issuing.rs"]
 mod issuing;
 
 use std::collections::BTreeSet;
