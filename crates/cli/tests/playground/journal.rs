@@ -133,7 +133,7 @@ fn a_redacted_journal_has_no_name_of_a_namespace_and_replays() {
     let exported = home.bindery(&["journal", "export", "journal"]);
     assert!(exported.status == 0 && exported.stdout.contains("redacted-"), "{exported:?}");
     assert!(!exported.stdout.contains("tenantspace"), "{exported:?}");
-    let verified = home.done(&["journal", "verify", "journal"]);
+    home.done(&["journal", "verify", "journal"]);
     let engine = engine();
     let replayed = home.done(&["replay", "journal", "--engine", engine.to_str().unwrap()]);
     assert!(replayed.stdout.contains(" 0 different, 0 not replayable, 0 not decided\n"), "{replayed:?}");
@@ -159,7 +159,7 @@ fn a_killed_playground_has_journaled_all_but_its_last_second() {
         std::thread::yield_now();
     }
     let home = playground.kill();
-    let replayed = home.done(&["replay", "journal"]);
+    home.done(&["replay", "journal"]);
     let verified = home.bindery(&["journal", "verify", "journal"]);
     assert!(verified.stdout.contains("its writer writes it still, or was killed"), "{verified:?}");
 }
@@ -291,7 +291,7 @@ fn cases_of_decisions(home: &Home, shipped: &str) {
     let text = fs::read_to_string(home.path().join("cases/tiers-1.yaml")).unwrap();
     assert!(text.contains("persistentvolumeclaim default/c is decided as at "), "{text}");
     assert!(text.contains("  chosen: z\n") && text.contains("    z:\n      score: 40\n"), "{text}");
-    let tested = home.done(&["policy", "test", &module, "cases"]);
+    home.done(&["policy", "test", &module, "cases"]);
     let changed = home.path().join("changed");
     fs::create_dir(&changed).unwrap();
     fs::write(changed.join("c.yaml"), text.replace("score: 40", "score: 41")).unwrap();
@@ -309,7 +309,7 @@ fn replay_with_an_engine_of_a_registry(home: &Home) {
     let registry = OciRegistry::start(RegistrySettings::default());
     let reference = format!("oci://{}/engine:1", registry.host());
     let component = engine();
-    let pushed = home.done(&["policy", "push", component.to_str().unwrap(), &reference]);
+    home.done(&["policy", "push", component.to_str().unwrap(), &reference]);
     let replayed = home.bindery(&["replay", "journal", "--with", &reference]);
     assert!(replayed.status == 0 && replayed.stdout.contains(" 0 different, "), "{replayed:?}");
     let repository = reference.strip_suffix(":1").unwrap();
