@@ -156,7 +156,9 @@ impl ReleaseArguments {
         if opted_out.is_empty() {
             let of_one = |namespace: &str| format!("namespace/{namespace} does not have");
             let had = namespace.map_or_else(|| "no namespace has".to_owned(), of_one);
-            output::print(&format!("{had} the label {label}; --namespace-label names another key\n"))?;
+            output::print(&format!(
+                "{had} the label {label}; if you use another key, give it by --namespace-label\n"
+            ))?;
         }
         let left = release_all(&cluster, namespace).await?;
         Ok(if left == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })

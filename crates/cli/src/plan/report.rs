@@ -124,7 +124,7 @@ pub(crate) fn candidates(claim: &ClaimPlan) -> String {
     let mut text = output::table(&claim.candidates.iter().map(row).collect::<Vec<_>>());
     if claim.more_candidates > 0 {
         let more = output::counted(claim.more_candidates, "more volume", "more volumes");
-        text += &format!("  and {more}, further away: --nearest all lists all\n");
+        text += &format!("  and {more}, further away; --nearest all lists every volume\n");
     }
     text
 }

@@ -182,14 +182,23 @@ pub(crate) fn undo(arguments: &UndoArguments) -> Result<ExitCode> {
             Some(generation) => {
                 anyhow!("generation {generation} is not kept; `bindery policy history` lists those that are")
             }
-            None => anyhow!(
-                "{:?} has no earlier generation whose spec would change anything; apply another spec, or put \
-                 the earlier module back into its ConfigMap",
-                arguments.of.name
-            ),
+            None => {
+                let or_module = match module(&spec).starts_with(CONFIG_MAP) {
+                    true => ", or put the earlier module back into its ConfigMap",
+                    false => "",
+                };
+                let name = &arguments.of.name;
+                anyhow!(
+                    "{name:?} has no earlier generation that would change anything; apply another \
+                     spec{or_module}"
+                )
+            }
         })?;
         if found.is_in_effect(earlier) {
-            eprintln!("note: the spec of generation {} changes nothing: it is in effect", earlier.generation);
+            eprintln!(
+                "note: generation {} has the module and settings that are in effect",
+                earlier.generation
+            );
         }
         if let Some(why) = found.lacks_module_of(earlier).await {
             eprintln!("note: {why}");

@@ -62,7 +62,7 @@ impl Tested<'_> {
 
     /// What the policy says in a case. An error names what the policy did wrong, and in which function.
     pub(crate) fn answer(self, case: &Case) -> Result<Answer> {
-        if let Err(why) = self.checked(&case.settings)? {
+        if let Err(why) = self.checked(&case.settings).context("check")? {
             return Ok(Answer::Refused(why));
         }
         let settings = Value::Object(case.settings.clone()).to_string();

@@ -32,8 +32,8 @@ pub(crate) struct Arguments {
 #[group(required = true, multiple = true)]
 struct Destination {
     /// Keep the artifact with its cases, its page and its signatures in an OCI layout in this folder, which
-    /// `--layout` reads again without a registry. In the folder of a running server an object has to name the
-    /// module before: the server removes others when it needs room.
+    /// `--layout` reads again without a registry. If a running server uses the folder, first apply the object
+    /// that names the module: the server removes what no object names when it needs room.
     #[arg(long, value_name = "FOLDER")]
     to: Option<PathBuf>,
     /// Write the module, the folder `cases` and README.md into this folder.

@@ -47,3 +47,12 @@ fn given_notes_and_numbers_without_bound_answers_are_counted_within() {
     assert_eq!(answers.kept, "a note".len());
     assert!(answers.summary().contains(&format!(" {} not recorded\n", usize::MAX)));
 }
+
+#[test]
+fn given_one_record_a_report_speaks_of_one() {
+    let report = Report { records: 1, missing: 1, digest: "d".to_owned(), ..Report::default() };
+    let told = "1 record was lost before it could be written\n\
+                1 record: 0 the same, 0 different, 0 not replayable, 0 not decided\n\
+                digest of the last: d\n";
+    assert_eq!(report.summary(), told);
+}

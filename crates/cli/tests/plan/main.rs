@@ -245,7 +245,8 @@ fn only_the_nearest_volumes_are_listed_in_each_format() {
     assert_eq!(by_default["moreCandidates"], 9);
     let text = table(&manifests);
     assert!(text.contains("  v16  spec.volumeMode: offers Block, asked for Filesystem\n"), "{text}");
-    assert!(text.ends_with("  and 9 more volumes, further away: --nearest all lists all\n"), "{text}");
+    let more = "  and 9 more volumes, further away; --nearest all lists every volume\n";
+    assert!(text.ends_with(more), "{text}");
     let with = |nearest: &str, output: &str| {
         let arguments = ["plan", "--nearest", nearest, "-o", output, "-f", "-"];
         Home::new().bindery_with(&arguments, &manifests).stdout

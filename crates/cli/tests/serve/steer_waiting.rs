@@ -161,7 +161,8 @@ async fn a_claim_that_waits_for_a_pod_is_released_to_the_scheduler() {
     create_steered(&cluster, "c", json!({"storageClassName": "local"})).await;
     let volume = json!({"name": "v", "persistentVolumeClaim": {"claimName": "c"}});
     cluster.create(&json::pod("p", json!({"spec": {"volumes": [volume]}})), "").await.unwrap();
-    let released = "no namespace has the label bindery.dev/steer; --namespace-label names another key\n\
+    let released = "no namespace has the label bindery.dev/steer; if you use another key, give it by \
+                    --namespace-label\n\
                     persistentvolumeclaim default/c: volumes with its label: 1; \
                     create it again if other claims take them first\n";
     assert_eq!(steer(&cluster, &["release", "--all"]), (Some(0), released.to_owned()));

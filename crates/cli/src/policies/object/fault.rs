@@ -54,9 +54,16 @@ impl Fault {
     pub(crate) fn field(&self) -> &'static str {
         match self.cause {
             Cause::SettingsInvalid => "spec.settings",
+            Cause::ModuleInvalid
+            | Cause::ModuleUnavailable
+            | Cause::CompilerFailed
+            | Cause::SignatureInvalid
+            | Cause::TrialFailed
+            | Cause::RolledBack
+            | Cause::ProbationFailed
+            | Cause::Loading => "spec.module",
             Cause::TooMany => "spec.mode",
             Cause::Invalid => "spec",
-            _ => "spec.module",
         }
     }
 }

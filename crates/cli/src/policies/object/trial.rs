@@ -50,16 +50,23 @@ pub(super) fn engine(engine: Arc<dyn Engine>) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use bindery_kit::{AllowsAll, Fails};
+    use bindery_kit::{AllowsAll, ByLabel, Fails, keeps_labelled};
+    use bindery_policy::PolicyFault;
 
     use super::*;
 
     #[test]
     fn a_policy_that_fails_is_told_with_the_function_and_the_question() {
-        assert!(policy(Tested::Matcher(&AllowsAll), &Map::new()).is_ok());
-        let why = policy(Tested::Matcher(&Fails), &Map::new()).unwrap_err();
+        let why = |tested| policy(tested, &Map::new()).err().map(|why| format!("{why:#}"));
+        assert_eq!(why(Tested::Matcher(&AllowsAll)), None);
         let told =
             "narrow, asked about a made-up claim with all facts that it declares: it trapped: unreachable";
-        assert_eq!(format!("{why:#}"), told);
+        assert_eq!(why(Tested::Matcher(&Fails)).as_deref(), Some(told));
+
+        assert_eq!(why(Tested::Reclaimer(&keeps_labelled())), None);
+        let fails = ByLabel(|_| Err(PolicyFault::Trapped("unreachable".to_owned())));
+        let told =
+            "judge, asked about a made-up volume with all facts that it declares: it trapped: unreachable";
+        assert_eq!(why(Tested::Reclaimer(&fails)).as_deref(), Some(told));
     }
 }
