@@ -92,7 +92,13 @@ impl Network {
             return Err(AnswerLost);
         }
         let (method, uri) = (request.method().clone(), request.uri().clone());
-        if let Some(kind) = watched(&uri.to_string()) {
+        let kind = kind(&uri).filter(|_| method == Method::GET);
+        let query = uri.query().unwrap_or("");
+        let (is_watch, is_list) = (query.contains("watch=true"), query.contains("sendInitialEvents"));
+        if let Some(kind) = kind.filter(|_| !is_watch || is_list) {
+            self.timeline.listed(self.replica, kind);
+        }
+        if let Some(kind) = kind.filter(|_| is_watch) {
             return self.watch(request, kind).await;
         }
         let sim = &self.timeline.sim;
@@ -144,6 +150,9 @@ impl Network {
                     _ = cuts.changed() => return None,
                     () = network.timeline.until_passed(network.replica, kind) => {}
                 }
+                if let Some(data) = frame.as_ref().ok().and_then(|frame| frame.data_ref()) {
+                    network.timeline.received(replica, kind, data);
+                }
                 Some((frame, (body, network, cuts)))
             });
             StreamBody::new(Box::pin(frames)).boxed_unsync()
@@ -171,12 +180,10 @@ fn is_write(method: &Method, uri: &Uri) -> bool {
     method != Method::GET && !["/leases", "/events"].iter().any(|other| uri.path().contains(other))
 }
 
-/// The kind that a request watches: the index of its resource.
-fn watched(uri: &str) -> Option<usize> {
-    let (path, query) = uri.split_once('?')?;
-    let resource = path.rsplit('/').next()?;
-    let kind = KINDS.iter().position(|kind| *kind == resource)?;
-    query.contains("watch=true").then_some(kind)
+/// The kind whose objects a path lists: the index of its resource.
+fn kind(uri: &Uri) -> Option<usize> {
+    let resource = uri.path().rsplit('/').next()?;
+    KINDS.iter().position(|kind| *kind == resource)
 }
 
 /// The answer to a refused request.

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::foreign_writer::ForeignWriterCheck;
 use crate::network::Network;
 use crate::plugin::Assets;
+use crate::timeline::Timeline;
 
 /// The namespace of the Lease.
 pub(crate) const LEASE_NAMESPACE: &str = "kube-system";
@@ -98,7 +99,8 @@ impl Replica {
                         lease: format!("{LEASE_NAMESPACE}/{LEASE_NAME}"),
                         found: Notify::new(),
                     });
-                    tokio::spawn(compete(client, binder, settings, check))
+                    let timeline = Arc::clone(&network.timeline);
+                    tokio::spawn(compete(client, binder, settings, check, timeline))
                 }
                 Mode::Observe => tokio::spawn(observe(client, binder)),
             },
@@ -141,6 +143,7 @@ async fn compete(
     binder: Arc<Binder<ApiPort>>,
     settings: LeaseSettings,
     check: Option<ForeignWriterCheck>,
+    timeline: Arc<Timeline>,
 ) {
     for kind in Kind::ALWAYS {
         binder.intake().freshness().until_reached(kind, &Version::from(LOWEST)).await;
@@ -148,7 +151,7 @@ async fn compete(
     let elector = Elector::new(client.clone(), settings, channel::Sender::new(None));
     let (sender, holds) = channel::channel(false);
     let elector = elector.tells(binder.intake().clone()).run(sender);
-    let leading = lead(client, binder, check.as_ref(), holds);
+    let leading = lead(client, binder, check.as_ref(), holds, &timeline);
     let checking = async {
         if let Some(check) = &check {
             check.run(CancellationToken::new()).await;
@@ -162,8 +165,10 @@ async fn lead(
     binder: Arc<Binder<ApiPort>>,
     check: Option<&ForeignWriterCheck>,
     mut holds: channel::Receiver<bool>,
+    timeline: &Timeline,
 ) {
     while holds.wait_for(|holds| *holds).await.is_ok() {
+        timeline.begins_term();
         let term = CancellationToken::new();
         let bind = async {
             let current = watch::until_current(client.clone(), binder.intake());

@@ -6,25 +6,24 @@ use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
+use bindery_controller::Mode;
 use bindery_policy::Chain;
 use bindery_sim::Sim;
 use serde_json::Value;
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, timeout};
 
 use crate::delay::pass;
 use crate::law;
 use crate::network::Network;
 use crate::plugin::Assets;
-use crate::replica::{LEASE_NAME, LEASE_NAMESPACE, Replica};
+use crate::replica::Replica;
 use crate::scenario::Scenario;
 use crate::script::{Perturbation, REPLICAS, replaces_a_leader, restores};
 use crate::timeline::{Point, Timeline};
 use crate::upstream;
 use crate::user::User;
 
-/// The second replica starts this much later, so that the first one leads.
-const SECOND: Duration = Duration::from_secs(1);
 /// A killed replica starts again after this time.
 const RESTART: Duration = Duration::from_secs(5);
 /// Longest time for the scenario: longer than anything that is disturbed lasts.
@@ -45,8 +44,8 @@ pub(crate) struct Outcome {
     pub(crate) active: usize,
     /// How many objects are in each phase.
     pub(crate) end: BTreeMap<String, usize>,
-    /// How often the Lease has changed hands.
-    pub(crate) transitions: i64,
+    /// How often a replica has begun to lead.
+    pub(crate) terms: usize,
 }
 
 /// What a run has broken.
@@ -65,30 +64,16 @@ impl Failure {
     }
 }
 
-/// Whether the state at rest is checked after a restore of etcd.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AfterRestore {
-    /// The replicas must notice the restore.
-    Noticed,
-    /// The replicas may miss the restore: it took back a few versions, and as many may have been written
-    /// before a replica was connected again.
-    Missed,
-}
-
 /// Runs a scenario.
 ///
 /// # Errors
 ///
 /// A law is broken, or something panics: the user because the API server refuses what it does, or a replica.
-pub(crate) fn run(
-    scenario: &'static Scenario,
-    perturbations: &[Perturbation],
-    after_restore: AfterRestore,
-) -> Result<Outcome, Failure> {
+pub(crate) fn run(scenario: &'static Scenario, perturbations: &[Perturbation]) -> Result<Outcome, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime without IO can be built");
     note_panics();
-    let disturbed = || runtime.block_on(disturbed(scenario, perturbations, after_restore));
+    let disturbed = || runtime.block_on(disturbed(scenario, perturbations));
     let outcome = catch_unwind(AssertUnwindSafe(disturbed));
     outcome.ok().filter(|_| !PANICS.get()).unwrap_or_else(|| {
         let report = "the message of the panic is above".to_owned();
@@ -115,13 +100,8 @@ fn note_panics() {
     PANICS.set(false);
 }
 
-async fn disturbed(
-    scenario: &'static Scenario,
-    perturbations: &[Perturbation],
-    after_restore: AfterRestore,
-) -> Result<Outcome, Failure> {
-    let (timeline, crashes) = Timeline::new(scenario, perturbations);
-    let timeline = Arc::new(timeline);
+async fn disturbed(scenario: &'static Scenario, perturbations: &[Perturbation]) -> Result<Outcome, Failure> {
+    let timeline = Arc::new(Timeline::new(scenario, perturbations));
     let assets = Assets::new(&timeline);
     let cluster = Cluster {
         assets: assets.clone(),
@@ -129,14 +109,16 @@ async fn disturbed(
         policies: Arc::new((scenario.policies)()),
         began: Instant::now(),
     };
-    let replicas = tokio::spawn(cluster.clone().keep_replicas(crashes));
-    let upstream = tokio::spawn(upstream::keep(Arc::clone(&timeline), cluster.began));
+    let mut tasks = JoinSet::new();
+    for replica in 0..REPLICAS {
+        tasks.spawn(cluster.clone().keep(replica));
+    }
+    tasks.spawn(upstream::keep(Arc::clone(&timeline), cluster.began));
     let is_restored = restores(perturbations);
     let user = User::new(&assets, &timeline);
     let acted = timeout(SCENARIO_MAX, (scenario.act)(&user)).await;
     let rested = timeout(REST_MAX, cluster.rest()).await;
-    replicas.abort();
-    upstream.abort();
+    tasks.abort_all();
     let mut violations = timeline.violations();
     if acted.is_err() && !is_restored {
         violations.push(format!("the scenario waits in vain: {}", user.waits_for()));
@@ -144,7 +126,10 @@ async fn disturbed(
     if rested.is_err() {
         violations.push("writes do not end".to_owned());
     }
-    if !is_restored || after_restore == AfterRestore::Noticed {
+    // Replicas that cannot see a restore keep objects that it has taken back. In the other modes nothing binds
+    // if the restore has ended the scenario while upstream's binder is off.
+    let is_own = [scenario.mode, timeline.mode()] == [Mode::Own; 2];
+    if !is_restored || is_own && timeline.is_restore_noticed() {
         violations.extend(law::at_rest(&timeline));
     }
     let mut orphans = assets.orphans();
@@ -158,9 +143,7 @@ async fn disturbed(
         return Err(Failure::new(&violations, &points));
     }
     let active = points.iter().rposition(|point| point.is_write).map_or(0, |last| last + 1);
-    let lease = timeline.sim.object("leases", Some(LEASE_NAMESPACE), LEASE_NAME);
-    let transitions = lease.and_then(|lease| lease["spec"]["leaseTransitions"].as_i64()).unwrap_or_default();
-    Ok(Outcome { active, end: end(&timeline.sim), transitions, points })
+    Ok(Outcome { active, end: end(&timeline.sim), terms: timeline.terms(), points })
 }
 
 /// The first points, numbered.
@@ -200,25 +183,16 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// Keeps the replicas running; those that crash start again.
-    async fn keep_replicas(self, mut crashes: UnboundedReceiver<usize>) {
-        let mut starts = 0;
-        let mut start = |replica| {
-            let mode = self.timeline.start(replica);
+    /// Keeps a replica running: where it was killed, it starts again.
+    async fn keep(self, replica: usize) {
+        for start in 1.. {
+            let mode = self.timeline.mode();
             let network = Network { replica, mode, timeline: Arc::clone(&self.timeline) };
-            starts += 1;
-            let identity = format!("replica-{replica}-{starts}");
-            Some(Replica::start(&network, &self.assets, &self.policies, identity, self.began))
-        };
-        let mut replicas: [Option<Replica>; REPLICAS] = [None, None];
-        for (replica, running) in replicas.iter_mut().enumerate() {
-            *running = start(replica);
-            pass(SECOND).await;
-        }
-        while let Some(replica) = crashes.recv().await {
-            replicas[replica] = None;
+            let identity = format!("replica-{replica}-{start}");
+            let running = Replica::start(&network, &self.assets, &self.policies, identity, self.began);
+            self.timeline.runs(replica, running, mode);
+            self.timeline.until_killed(replica).await;
             pass(RESTART).await;
-            replicas[replica] = start(replica);
         }
     }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::{fs, thread};
 
@@ -115,8 +116,13 @@ pub(crate) fn run(
     check: impl Fn(&Script) -> Result<(), String> + Sync,
 ) -> Vec<String> {
     let seed = number_from_env("BINDERY_SEED").unwrap_or_default();
-    let known = fs::read(file).ok().and_then(|text| serde_json::from_slice(&text).ok());
-    let progress = known.unwrap_or(Progress { seed, tried: [0; PHASES], failed: Vec::new() });
+    let progress = match fs::read(file) {
+        Ok(text) => serde_json::from_slice(&text).expect("the file is of a soak; remove it to begin anew"),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Progress { seed, tried: [0; PHASES], failed: Vec::new() }
+        }
+        Err(error) => panic!("{} cannot be read: {error}", file.display()),
+    };
     let seed = progress.seed;
     let progress = Mutex::new(progress);
     for (phase, length) in scripts.lengths().into_iter().enumerate() {
@@ -133,7 +139,8 @@ pub(crate) fn run(
                 progress.tried[phase] = blocks.lock().end(block).min(length);
                 println!("{:?} of {:?}, {} failed", progress.tried, scripts.lengths(), progress.failed.len());
                 let text = serde_json::to_vec(&*progress).expect("it has text and numbers");
-                fs::write(file, text).expect("the file can be written");
+                let new = file.with_extension("new");
+                fs::write(&new, text).and_then(|()| fs::rename(&new, file)).expect("the file can be written");
             }
         };
         thread::scope(|scope| {

@@ -1,15 +1,17 @@
 //! The points of a run, and the disturbances that begin at them.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bindery_controller::Mode;
 use bindery_sim::{Sim, SimOptions, Snapshot};
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use crate::delay::pass_until;
+use crate::delay::{pass, pass_until};
+use crate::replica::Replica;
 use crate::scenario::Scenario;
 use crate::script::{Effect, KINDS, Perturbation, REPLICAS, UPSTREAM, restores};
 
@@ -48,11 +50,14 @@ pub(crate) struct Timeline {
     links: [Link; UPSTREAM + 1],
     /// The API server answers nothing until then.
     down_until: Mutex<Option<Instant>>,
-    crashes: mpsc::UnboundedSender<usize>,
+    /// The replicas that run, and their modes.
+    running: Mutex<[Option<(Replica, Mode)>; REPLICAS]>,
+    /// Told when a replica was killed.
+    kills: [Notify; REPLICAS],
     /// The mode in which replicas start.
     mode: Mutex<Mode>,
-    /// The modes in which replicas run.
-    modes: Mutex<[Mode; REPLICAS]>,
+    /// How often a replica has begun to lead.
+    terms: AtomicUsize,
     /// Whether upstream's binder is on.
     pub(crate) upstream: watch::Sender<bool>,
     violations: Mutex<Vec<String>>,
@@ -63,6 +68,19 @@ struct Link {
     /// Nothing passes until then.
     isolated_until: Mutex<Option<Instant>>,
     kinds: [KindLink; KINDS.len()],
+    /// Whether it can know that etcd was restored.
+    restore: Mutex<Restore>,
+}
+
+/// What a replica can know of a restore.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Restore {
+    /// Nothing was restored while it ran, or a list had an older version than it had received before.
+    #[default]
+    Noticed,
+    /// It has listed nothing since, or other clients had written as many versions by then as the restore took
+    /// back.
+    Missed,
 }
 
 /// What happens to a watch.
@@ -82,16 +100,13 @@ struct KindLink {
     cuts: watch::Sender<usize>,
     /// What happens to the next watch.
     fault: Mutex<Option<WatchFault>>,
+    /// The newest version that has passed.
+    newest: AtomicU64,
 }
 
 impl Timeline {
-    /// A timeline, and the replicas that crash on it.
-    pub(crate) fn new(
-        scenario: &'static Scenario,
-        perturbations: &[Perturbation],
-    ) -> (Self, mpsc::UnboundedReceiver<usize>) {
-        let (crashes, receiver) = mpsc::unbounded_channel();
-        let timeline = Self {
+    pub(crate) fn new(scenario: &'static Scenario, perturbations: &[Perturbation]) -> Self {
+        Self {
             sim: Sim::new(SimOptions::default()),
             scenario,
             saved: Mutex::default(),
@@ -100,13 +115,13 @@ impl Timeline {
             reached: watch::Sender::new(0),
             links: std::array::from_fn(|_| Link::new()),
             down_until: Mutex::default(),
-            crashes,
+            running: Mutex::default(),
+            kills: Default::default(),
             mode: Mutex::new(scenario.mode),
-            modes: Mutex::default(),
+            terms: AtomicUsize::default(),
             upstream: watch::Sender::new(scenario.mode != Mode::Own),
             violations: Mutex::default(),
-        };
-        (timeline, receiver)
+        }
     }
 
     /// Adds a point. Returns its number, and the disturbance of that request.
@@ -141,7 +156,30 @@ impl Timeline {
         let snapshot = saved.get(&number).expect("it was saved when the point came");
         self.sim.restore(snapshot);
         *self.down_until.lock() = Some(Instant::now() + DOWN);
-        self.links.iter().flat_map(|link| &link.kinds).for_each(KindLink::cut);
+        for link in &self.links {
+            *link.restore.lock() = Restore::Missed;
+            link.kinds.iter().for_each(KindLink::cut);
+        }
+    }
+
+    /// Notes the versions of a frame that a replica receives.
+    pub(crate) fn received(&self, replica: usize, kind: usize, frame: &[u8]) {
+        if self.is_restored() {
+            self.links[replica].kinds[kind].newest.fetch_max(newest_version(frame), Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that a replica is answered with a list of a kind, at the current version.
+    pub(crate) fn listed(&self, replica: usize, kind: usize) {
+        let link = &self.links[replica];
+        if self.sim.revision() < link.kinds[kind].newest.load(Ordering::Relaxed) {
+            *link.restore.lock() = Restore::Noticed;
+        }
+    }
+
+    /// Whether every replica can have noticed that etcd was restored.
+    pub(crate) fn is_restore_noticed(&self) -> bool {
+        self.links[..REPLICAS].iter().all(|link| *link.restore.lock() == Restore::Noticed)
     }
 
     fn begin(&self, effect: Effect, number: usize) {
@@ -152,8 +190,7 @@ impl Timeline {
             Effect::Cut { replica, kind } => self.links[replica].kinds[kind].cut(),
             Effect::Expire { replica, kind } => self.links[replica].kinds[kind].fail(WatchFault::Expired),
             Effect::Mute { replica, kind } => self.links[replica].kinds[kind].fail(WatchFault::Silent),
-            // The receiver is gone once the run has ended.
-            Effect::Crash { replica } => drop(self.crashes.send(replica)),
+            Effect::Crash { replica } => self.kill(replica),
             Effect::Restore { points } => self.restore(number.saturating_sub(points)),
             Effect::Isolate { replica } => {
                 *self.links[replica].isolated_until.lock() = Some(Instant::now() + ISOLATED);
@@ -220,22 +257,52 @@ impl Timeline {
         fault.take_if(|fault| is_from_version || *fault == WatchFault::Silent)
     }
 
-    /// Has every replica start anew in a mode, one after the other.
-    pub(crate) fn switch(&self, mode: Mode) {
+    /// Kills a replica, if it runs. What it has sent arrives.
+    fn kill(&self, replica: usize) {
+        if self.running.lock()[replica].take().is_some() {
+            self.kills[replica].notify_one();
+        }
+    }
+
+    /// Waits until a replica is killed.
+    pub(crate) async fn until_killed(&self, replica: usize) {
+        self.kills[replica].notified().await;
+    }
+
+    /// The mode in which replicas start.
+    pub(crate) fn mode(&self) -> Mode {
+        *self.mode.lock()
+    }
+
+    /// Notes that a replica runs.
+    pub(crate) fn runs(&self, number: usize, replica: Replica, mode: Mode) {
+        let link = &self.links[number];
+        link.kinds.iter().for_each(|kind| kind.newest.store(0, Ordering::Relaxed));
+        *link.restore.lock() = Restore::Noticed;
+        self.running.lock()[number] = Some((replica, mode));
+    }
+
+    /// Has replicas start in a mode from now on, and those that run in another one start anew, one after the
+    /// other.
+    pub(crate) async fn switch(&self, mode: Mode) {
         *self.mode.lock() = mode;
-        (0..REPLICAS).for_each(|replica| self.begin(Effect::Crash { replica }, 0));
+        for replica in 0..REPLICAS {
+            let running = || self.running.lock()[replica].as_ref().map(|(_, mode)| *mode);
+            while running() != Some(mode) {
+                self.kill(replica);
+                pass(Duration::from_secs(1)).await;
+            }
+        }
     }
 
-    /// Notes that a replica starts, and returns its mode.
-    pub(crate) fn start(&self, replica: usize) -> Mode {
-        let mode = *self.mode.lock();
-        self.modes.lock()[replica] = mode;
-        mode
+    /// Notes that a replica begins to lead.
+    pub(crate) fn begins_term(&self) {
+        self.terms.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether every replica runs in a mode.
-    pub(crate) fn runs_in(&self, mode: Mode) -> bool {
-        *self.modes.lock() == [mode; REPLICAS]
+    /// How often a replica has begun to lead.
+    pub(crate) fn terms(&self) -> usize {
+        self.terms.load(Ordering::Relaxed)
     }
 
     /// The points that have come.
@@ -269,8 +336,10 @@ impl Link {
             held_until: Mutex::default(),
             cuts: watch::Sender::new(0),
             fault: Mutex::default(),
+            newest: AtomicU64::default(),
         };
-        Self { isolated_until: Mutex::default(), kinds: std::array::from_fn(kind) }
+        let (isolated_until, restore) = Default::default();
+        Self { isolated_until, kinds: std::array::from_fn(kind), restore }
     }
 }
 
@@ -284,4 +353,11 @@ impl KindLink {
     fn cut(&self) {
         self.cuts.send_modify(|cuts| *cuts += 1);
     }
+}
+
+/// The newest version in a frame of objects as JSON; 0 if it has none.
+fn newest_version(frame: &[u8]) -> u64 {
+    let text = String::from_utf8_lossy(frame);
+    let versions = text.split("\"resourceVersion\":\"").skip(1);
+    versions.filter_map(|rest| rest.split('"').next()?.parse().ok()).max().unwrap_or_default()
 }

@@ -127,8 +127,8 @@ impl User {
 
     /// Restarts the replicas in a mode, one after the other.
     pub(crate) async fn switch(&self, mode: Mode) {
-        self.timeline.switch(mode);
-        self.until(&format!("the replicas run in mode {mode:?}"), |user| user.timeline.runs_in(mode)).await;
+        format!("the replicas run in mode {mode:?}").clone_into(&mut self.waits_for.lock());
+        self.timeline.switch(mode).await;
         pass(SETTLED).await;
     }
 
