@@ -63,8 +63,9 @@ mod tests {
             "narrow, asked about a made-up claim with all facts that it declares: it trapped: unreachable";
         assert_eq!(why(Tested::Matcher(&Fails)).as_deref(), Some(told));
 
-        assert_eq!(why(Tested::Reclaimer(&keeps_labelled())), None);
+        let answers = keeps_labelled();
         let fails = ByLabel(|_| Err(PolicyFault::Trapped("unreachable".to_owned())));
+        assert_eq!(why(Tested::Reclaimer(&answers)), None);
         let told =
             "judge, asked about a made-up volume with all facts that it declares: it trapped: unreachable";
         assert_eq!(why(Tested::Reclaimer(&fails)).as_deref(), Some(told));
