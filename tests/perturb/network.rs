@@ -93,12 +93,10 @@ impl Network {
         }
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let kind = kind(&uri).filter(|_| method == Method::GET);
-        let query = uri.query().unwrap_or("");
-        let (is_watch, is_list) = (query.contains("watch=true"), query.contains("sendInitialEvents"));
-        if let Some(kind) = kind.filter(|_| !is_watch || is_list) {
-            self.timeline.listed(self.replica, kind);
+        if let Some(kind) = kind {
+            self.timeline.asked(self.replica, kind);
         }
-        if let Some(kind) = kind.filter(|_| is_watch) {
+        if let Some(kind) = kind.filter(|_| uri.query().unwrap_or("").contains("watch=true")) {
             return self.watch(request, kind).await;
         }
         let sim = &self.timeline.sim;

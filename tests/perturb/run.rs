@@ -126,8 +126,8 @@ async fn disturbed(scenario: &'static Scenario, perturbations: &[Perturbation]) 
     if rested.is_err() {
         violations.push("writes do not end".to_owned());
     }
-    // Replicas that cannot see a restore keep objects that it has taken back. In the other modes nothing binds
-    // if the restore has ended the scenario while upstream's binder is off.
+    // Replicas that cannot see a restore keep objects that it has taken back. In the other modes nothing
+    // binds if the restore has ended the scenario while upstream's binder is off.
     let is_own = [scenario.mode, timeline.mode()] == [Mode::Own; 2];
     if !is_restored || is_own && timeline.is_restore_noticed() {
         violations.extend(law::at_rest(&timeline));

@@ -75,11 +75,12 @@ struct Link {
 /// What a replica can know of a restore.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Restore {
-    /// Nothing was restored while it ran, or a list had an older version than it had received before.
+    /// Nothing was restored while it ran, or the current version was lower than one that it had received,
+    /// when it opened a watch again.
     #[default]
     Noticed,
-    /// It has listed nothing since, or other clients had written as many versions by then as the restore took
-    /// back.
+    /// It has opened no watch since, or other clients had written as many versions by then as the restore
+    /// took back.
     Missed,
 }
 
@@ -169,8 +170,8 @@ impl Timeline {
         }
     }
 
-    /// Notes that a replica is answered with a list of a kind, at the current version.
-    pub(crate) fn listed(&self, replica: usize, kind: usize) {
+    /// Notes that a replica lists or watches a kind, so that it can learn the current version.
+    pub(crate) fn asked(&self, replica: usize, kind: usize) {
         let link = &self.links[replica];
         if self.sim.revision() < link.kinds[kind].newest.load(Ordering::Relaxed) {
             *link.restore.lock() = Restore::Noticed;
