@@ -165,7 +165,8 @@ fn scripts_that_failed_once_break_no_law() {
         ("a bound pair is restored from a backup", Hold { replica, kind, points: 100 }),
         // The leader wrote for a version that etcd had given out a second time, again and again.
         ("a claim finds a volume", Restore { points: 4 }),
-        // The leader missed the restore, and took the volume for Available.
+        // The leader missed the restore, and took the volume for Available, or for gone.
+        ("a bound volume is removed by force", Restore { points: 27 }),
         ("a claim waits for its consumer, and the scheduler reserves", Restore { points: 1 }),
         ("a claim is made again under its name", Restore { points: 1 }),
         // The leader wrote to a volume that the restore had taken back, again and again.
