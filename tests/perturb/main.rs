@@ -52,6 +52,11 @@ fn undisturbed(scenario: &'static Scenario) -> Result<Outcome, Failure> {
     run(scenario, &[])
 }
 
+/// The scenario of that name, and its outcome without disturbance.
+fn named(name: &str) -> &'static (&'static Scenario, Outcome) {
+    UNDISTURBED.iter().find(|(scenario, _)| scenario.name == name).expect("a script names a scenario")
+}
+
 /// Every single disturbance of each scenario.
 fn singles() -> Vec<(&'static Scenario, Vec<Perturbation>)> {
     let singles = |outcome: &Outcome| script::all(&outcome.points, outcome.active);
@@ -64,8 +69,7 @@ fn singles() -> Vec<(&'static Scenario, Vec<Perturbation>)> {
 ///
 /// A law is broken, or the end is another one than without disturbances.
 fn try_once(script: &Script) -> Result<(), Failure> {
-    let found = UNDISTURBED.iter().find(|(scenario, _)| scenario.name == script.scenario);
-    let (scenario, undisturbed) = found.expect("a script names a scenario");
+    let (scenario, undisturbed) = named(&script.scenario);
     let Outcome { end, terms, .. } = run(scenario, &script.perturbations)?;
     let is_of_request = |one: &[Perturbation]| one.len() == 1 && one[0].effect.is_of_request();
     if terms > undisturbed.terms && is_of_request(&script.perturbations) {
@@ -178,8 +182,7 @@ fn scripts_that_failed_once_break_no_law() {
         // Two claims that awaited a list passed a volume to each other without a pause.
         ("choices of an earlier leader are withdrawn", Expire { replica, kind }),
     ] {
-        let (_, outcome) = UNDISTURBED.iter().find(|(scenario, _)| scenario.name == name).unwrap();
-        for at in 0..outcome.active {
+        for at in 0..named(name).1.active {
             repeat(&Script { scenario: name.to_owned(), perturbations: vec![Perturbation { at, effect }] });
         }
     }

@@ -184,7 +184,7 @@ impl Perturbation {
                 let mut held = points.iter().skip(self.at).take(held);
                 held.any(|point| point.replica == replica && point.frame == Some(kind))
             }
-            // The network does not refuse a creation so: see there.
+            // The network refuses no creation with a name that is free.
             Effect::Refuse(Refusal::AlreadyExists) => {
                 let Point { what, frame, .. } = &points[self.at];
                 frame.is_none() && !what.starts_with("POST ")

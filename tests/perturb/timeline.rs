@@ -1,7 +1,7 @@
 //! The points of a run, and the disturbances that begin at them.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bindery_controller::Mode;
@@ -68,20 +68,9 @@ struct Link {
     /// Nothing passes until then.
     isolated_until: Mutex<Option<Instant>>,
     kinds: [KindLink; KINDS.len()],
-    /// Whether it can know that etcd was restored.
-    restore: Mutex<Restore>,
-}
-
-/// What a replica can know of a restore.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Restore {
-    /// Nothing was restored while it ran, or the current version was lower than one that it had received,
-    /// when it opened a watch again.
-    #[default]
-    Noticed,
-    /// It has opened no watch since, or other clients had written as many versions by then as the restore
-    /// took back.
-    Missed,
+    /// Whether etcd was restored while it ran, and the current version was not below one that it had
+    /// received, at each list or watch since: other clients had written as many versions as were taken back.
+    misses_restore: AtomicBool,
 }
 
 /// What happens to a watch.
@@ -158,7 +147,7 @@ impl Timeline {
         self.sim.restore(snapshot);
         *self.down_until.lock() = Some(Instant::now() + DOWN);
         for link in &self.links {
-            *link.restore.lock() = Restore::Missed;
+            link.misses_restore.store(true, Ordering::Relaxed);
             link.kinds.iter().for_each(KindLink::cut);
         }
     }
@@ -174,13 +163,13 @@ impl Timeline {
     pub(crate) fn asked(&self, replica: usize, kind: usize) {
         let link = &self.links[replica];
         if self.sim.revision() < link.kinds[kind].newest.load(Ordering::Relaxed) {
-            *link.restore.lock() = Restore::Noticed;
+            link.misses_restore.store(false, Ordering::Relaxed);
         }
     }
 
     /// Whether every replica can have noticed that etcd was restored.
     pub(crate) fn is_restore_noticed(&self) -> bool {
-        self.links[..REPLICAS].iter().all(|link| *link.restore.lock() == Restore::Noticed)
+        self.links[..REPLICAS].iter().all(|link| !link.misses_restore.load(Ordering::Relaxed))
     }
 
     fn begin(&self, effect: Effect, number: usize) {
@@ -279,7 +268,7 @@ impl Timeline {
     pub(crate) fn runs(&self, number: usize, replica: Replica, mode: Mode) {
         let link = &self.links[number];
         link.kinds.iter().for_each(|kind| kind.newest.store(0, Ordering::Relaxed));
-        *link.restore.lock() = Restore::Noticed;
+        link.misses_restore.store(false, Ordering::Relaxed);
         self.running.lock()[number] = Some((replica, mode));
     }
 
@@ -339,8 +328,8 @@ impl Link {
             fault: Mutex::default(),
             newest: AtomicU64::default(),
         };
-        let (isolated_until, restore) = Default::default();
-        Self { isolated_until, kinds: std::array::from_fn(kind), restore }
+        let (isolated_until, misses_restore) = Default::default();
+        Self { isolated_until, kinds: std::array::from_fn(kind), misses_restore }
     }
 }
 

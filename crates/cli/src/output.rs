@@ -54,10 +54,10 @@ pub(crate) fn write(result: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> an
     }
 }
 
-/// A number, with what is said of one or of several.
+/// A count and what it counts, in the singular or the plural.
 pub(crate) fn counted<N: Display + PartialEq + From<u8>>(count: N, one: &str, several: &str) -> String {
-    let said = if count == N::from(1) { one } else { several };
-    format!("{count} {said}")
+    let counted = if count == N::from(1) { one } else { several };
+    format!("{count} {counted}")
 }
 
 /// Rows as columns, two spaces apart.

@@ -243,10 +243,10 @@ impl Report {
         }
         let Self { records, same, different, not_replayable, not_decided, digest, .. } = self;
         for (change, records) in &self.changes {
-            text += &format!("{}: the engine {change}\n", in_words(*records));
+            text += &format!("{}: the engine {change}\n", of_records(*records));
         }
         if self.redacted > 0 {
-            let redacted = in_words(self.redacted);
+            let redacted = of_records(self.redacted);
             text += &format!("{redacted}: the engine was shown digests in place of what is redacted\n");
         }
         if self.missing > 0 {
@@ -262,19 +262,20 @@ impl Report {
             text += "the journal ends inside a block: it is being written, or its writer was killed there\n";
         }
         if self.fuel_compared > 0 {
-            text += &format!("the fuel of {} was compared\n", in_words(self.fuel_compared));
+            text += &format!("the fuel of {} was compared\n", of_records(self.fuel_compared));
         }
         text += &format!(
             "{}: {same} the same, {different} different, {not_replayable} not replayable, {not_decided} not \
              decided\n\
              digest of the last: {digest}\n",
-            in_words(*records)
+            of_records(*records)
         );
         text
     }
 }
 
-fn in_words(records: usize) -> String {
+/// A number of records in words.
+fn of_records(records: usize) -> String {
     counted(records, "record", "records")
 }
 

@@ -109,9 +109,10 @@ impl Found {
     /// Why the spec of a generation does not bring back its module, if that was in a ConfigMap.
     async fn lacks_module_of(&self, good: &LastGood) -> Option<String> {
         let at = config_map_key(module(&good.spec).strip_prefix(CONFIG_MAP)?)?;
-        let why = match self.objects.module(&at).await.0 {
-            Ok(bytes) if Digest::of(&bytes).to_string() == *good.digest => return None,
-            Ok(bytes) => format!("{} has another module now, {}", module(&good.spec), Digest::of(&bytes)),
+        let digest = self.objects.module(&at).await.0.map(|bytes| Digest::of(&bytes).to_string());
+        let why = match digest {
+            Ok(digest) if digest == *good.digest => return None,
+            Ok(digest) => format!("{} has another module now, {digest}", module(&good.spec)),
             Err(why) => why,
         };
         let LastGood { generation, digest, .. } = good;

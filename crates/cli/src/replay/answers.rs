@@ -9,6 +9,7 @@ use bindery_journal::Record;
 use bindery_policy::{AskedAgain, Effect, PolicyDifference, PolicyEvidence};
 use serde::Serialize;
 
+use super::of_records;
 use crate::output::counted;
 
 /// What policies answer when they are asked again.
@@ -146,11 +147,13 @@ impl Answers {
             text += &format!("the fuel of {calls} of policies was compared\n");
         }
         if *redacted > 0 {
-            let records = counted(*redacted, "record", "records");
-            text += &format!("{records}: policies are not asked again, they saw what is redacted\n");
+            text += &format!(
+                "{}: policies are not asked again, they saw what is redacted\n",
+                of_records(*redacted)
+            );
         }
         for (effect, records) in &self.effects {
-            text += &format!("{}: {}\n", counted(*records, "record", "records"), in_words(*effect));
+            text += &format!("{}: {}\n", of_records(*records), in_words(*effect));
         }
         text
     }

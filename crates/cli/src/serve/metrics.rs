@@ -203,7 +203,7 @@ impl Own {
         ];
         counters(encoder, counts)?;
         gauge(encoder, "webhook_connections", "Open connections to the webhook", traffic.connections())?;
-        // None without a certificate.
+        // Without a certificate neither has a value.
         let optional = [
             (
                 "certificate_expiry_timestamp_seconds",
@@ -337,6 +337,5 @@ fn gauge_if(
 }
 
 fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: usize) -> Result<(), Error> {
-    let gauge = ConstGauge::new(value);
-    gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
+    gauge_if(encoder, name, help, Some(value))
 }

@@ -287,9 +287,9 @@ fn replay_with_another_policy(home: &Home, shipped: &str) {
     }
 }
 
-/// Whether a text says one of these: what is said of one, or of several.
-fn says(text: &str, of_one_or_several: [String; 2]) -> bool {
-    of_one_or_several.iter().any(|said| text.contains(said))
+/// Whether a text has a phrase in the singular or in the plural.
+fn says(text: &str, singular_and_plural: [String; 2]) -> bool {
+    singular_and_plural.iter().any(|phrase| text.contains(phrase))
 }
 
 /// What was decided becomes cases, which hold, and which the next module must hold.
