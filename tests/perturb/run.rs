@@ -28,8 +28,9 @@ use crate::user::User;
 const RESTART: Duration = Duration::from_secs(5);
 /// Longest time for the scenario: longer than anything that is disturbed lasts.
 const SCENARIO_MAX: Duration = Duration::from_secs(3_600);
-/// Without a write for this time, which is longer than any backoff, the cluster is at rest.
-const STILL: Duration = Duration::from_secs(600);
+/// Without a write for this time since the last disturbance has ended, the cluster is at rest. It is longer
+/// than any backoff of a few objects: an operation waits for 122 s at most.
+const STILL: Duration = Duration::from_secs(240);
 /// Points that a failure lists.
 const LISTED_MAX: usize = 400;
 /// The cluster rests within this time.
@@ -196,14 +197,14 @@ impl Cluster {
         }
     }
 
-    /// Waits until nothing has been written for [`STILL`].
+    /// Waits until nothing has been disturbed or written for [`STILL`].
     async fn rest(&self) {
         let mut seconds = interval(Duration::from_secs(5));
         let (mut writes, mut since) = (self.timeline.writes(), Instant::now());
         while since.elapsed() < STILL {
             seconds.tick().await;
             let now = self.timeline.writes();
-            if now != writes {
+            if now != writes || self.timeline.is_disturbed() {
                 (writes, since) = (now, Instant::now());
             }
         }

@@ -207,6 +207,14 @@ impl Timeline {
         self.down_until.lock().is_some_and(|until| Instant::now() < until)
     }
 
+    /// Whether something is down, isolated or held.
+    pub(crate) fn is_disturbed(&self) -> bool {
+        let (points, now) = (self.points.lock().len(), Instant::now());
+        let is_isolated = |link: &Link| link.isolated_until.lock().is_some_and(|until| now < until);
+        let is_held = |link: &Link| link.kinds.iter().any(|kind| points < *kind.held_until.lock());
+        self.is_down() || self.links.iter().any(|link| is_isolated(link) || is_held(link))
+    }
+
     /// Waits until the API server is up, and the replicas have noticed the restore. They cannot notice it if
     /// more versions are given out before than it took back.
     pub(crate) async fn until_up(&self) {
