@@ -4,19 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_controller::{Binder, Configuration, Mode, Parts, Plugin, Plugins, Settings};
-use bindery_core::Version;
 use bindery_engine::DefaultEngine;
 use bindery_kube::watch::{self, WatchLimits};
-use bindery_kube::{ApiClient, ApiPort, Clock, Elector, Events, ForeignWriterMark, LeaseSettings, Template};
+use bindery_kube::{
+    ApiClient, ApiPort, Clock, Eligibility, Events, ForeignWriterCheck, Leadership, LeaseSettings, Template,
+};
 use bindery_policy::Chain;
-use bindery_store::{Kind, Store};
+use bindery_store::Store;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch as channel};
+use tokio::sync::watch as channel;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::foreign_writer::ForeignWriterCheck;
 use crate::network::Network;
 use crate::plugin::Assets;
 use crate::timeline::Timeline;
@@ -29,8 +29,6 @@ pub(crate) const LEASE_NAME: &str = "bindery";
 const LEASE: Duration = Duration::from_secs(60);
 /// The time at the start of a run, in seconds since 1970.
 const START: i64 = 1_767_225_600;
-/// Every version is higher.
-const LOWEST: &str = "1";
 /// Times that decisions ask for the time at one instant, at most.
 const ASKED_MAX: u32 = 10_000;
 
@@ -53,7 +51,7 @@ impl Replica {
         let clock = clock(began);
         let plugin: Arc<dyn Plugin<Template>> = Arc::new(assets.clone());
         let plugins: Plugins<Template> = [plugin].into_iter().collect();
-        let settings = LeaseSettings {
+        let lease = LeaseSettings {
             namespace: LEASE_NAMESPACE.to_owned(),
             name: LEASE_NAME.to_owned(),
             identity,
@@ -68,11 +66,7 @@ impl Replica {
                 policies: Arc::clone(policies),
                 ..Configuration::default()
             },
-            settings: Settings {
-                mode: network.mode,
-                shutdown_grace: settings.grace(),
-                ..Settings::default()
-            },
+            settings: Settings { mode: network.mode, shutdown_grace: lease.grace(), ..Settings::default() },
             journal: None,
         }));
         if network.mode == Mode::Observe {
@@ -88,21 +82,24 @@ impl Replica {
         let tasks = vec![
             tokio::spawn(worker.run()),
             tokio::spawn(watches),
-            match network.mode {
-                Mode::Own | Mode::Steer => {
-                    // In mode steer upstream's binder writes too.
-                    let check = (network.mode == Mode::Own).then(|| ForeignWriterCheck {
-                        binder: Arc::clone(&binder),
-                        mark: ForeignWriterMark::new(client.clone(), LEASE_NAMESPACE, LEASE_NAME),
-                        events,
-                        clock,
-                        lease: format!("{LEASE_NAMESPACE}/{LEASE_NAME}"),
-                        found: Notify::new(),
-                    });
-                    let timeline = Arc::clone(&network.timeline);
-                    tokio::spawn(compete(client, binder, settings, check, timeline))
-                }
-                Mode::Observe => tokio::spawn(observe(client, binder)),
+            if network.mode == Mode::Observe {
+                tokio::spawn(observe(client, binder))
+            } else {
+                let leads = channel::Sender::default();
+                tokio::spawn(count_terms(leads.subscribe(), Arc::clone(&network.timeline)));
+                let check = ForeignWriterCheck::new(&client, &binder, &events, clock.clone(), &lease);
+                let eligibility = Eligibility::new(client.clone(), &binder, &lease, network.mode, false);
+                let leadership = Leadership {
+                    client,
+                    lease,
+                    eligibility: Arc::new(eligibility),
+                    binder,
+                    foreign_writer_check: check.map(Arc::new),
+                    clock,
+                    leads,
+                    policies: None,
+                };
+                tokio::spawn(leadership.run(CancellationToken::new()))
             },
         ];
         Self { tasks }
@@ -136,57 +133,13 @@ async fn observe(client: ApiClient, binder: Arc<Binder<ApiPort>>) {
     tokio::join!(binder.run(CancellationToken::new()), newest);
 }
 
-/// Competes for the Lease once every kind is listed, binds while this replica leads, and checks for other
-/// binders.
-async fn compete(
-    client: ApiClient,
-    binder: Arc<Binder<ApiPort>>,
-    settings: LeaseSettings,
-    check: Option<ForeignWriterCheck>,
-    timeline: Arc<Timeline>,
-) {
-    for kind in Kind::ALWAYS {
-        binder.intake().freshness().until_reached(kind, &Version::from(LOWEST)).await;
-    }
-    let elector = Elector::new(client.clone(), settings, channel::Sender::new(None));
-    let (sender, holds) = channel::channel(false);
-    let elector = elector.tells(binder.intake().clone()).run(sender);
-    let leading = lead(client, binder, check.as_ref(), holds, &timeline);
-    let checking = async {
-        if let Some(check) = &check {
-            check.run(CancellationToken::new()).await;
-        }
-    };
-    let (_, (), ()) = tokio::join!(elector, leading, checking);
-}
-
-async fn lead(
-    client: ApiClient,
-    binder: Arc<Binder<ApiPort>>,
-    check: Option<&ForeignWriterCheck>,
-    mut holds: channel::Receiver<bool>,
-    timeline: &Timeline,
-) {
-    while holds.wait_for(|holds| *holds).await.is_ok() {
+/// Counts the terms for which a replica leads.
+async fn count_terms(mut leads: channel::Receiver<bool>, timeline: Arc<Timeline>) {
+    // The sender ends with the replica.
+    while leads.wait_for(|leads| *leads).await.is_ok() {
         timeline.begins_term();
-        let term = CancellationToken::new();
-        let bind = async {
-            let current = watch::until_current(client.clone(), binder.intake());
-            let check_writers = async {
-                if let Some(check) = check {
-                    check.catch_up().await;
-                }
-            };
-            let caught_up = async { tokio::join!(check_writers, current) };
-            if term.run_until_cancelled(caught_up).await.is_some() {
-                Arc::clone(&binder).run(term.clone()).await;
-            }
-        };
-        let lost = async {
-            // The elector runs as long as this.
-            let _ = holds.wait_for(|holds| !holds).await;
-            term.cancel();
-        };
-        tokio::join!(bind, lost);
+        if leads.wait_for(|leads| !leads).await.is_err() {
+            return;
+        }
     }
 }

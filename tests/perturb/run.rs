@@ -148,7 +148,7 @@ async fn disturbed(scenario: &'static Scenario, perturbations: &[Perturbation]) 
 }
 
 /// The first points, numbered.
-fn listed(points: &[Point]) -> String {
+pub(crate) fn listed(points: &[Point]) -> String {
     let line = |(number, point): (usize, &Point)| format!("{number} {} {}\n", point.replica, point.what);
     points.iter().enumerate().take(LISTED_MAX).map(line).collect()
 }

@@ -8,12 +8,10 @@ mod admission;
 mod binder;
 mod clock;
 mod components;
-mod eligibility;
 mod files;
-mod foreign_writer;
 mod health;
 mod journal;
-mod leader;
+mod lease;
 mod metrics;
 mod mode;
 mod policy_objects;
@@ -26,19 +24,21 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use axum::Router;
 use bindery_controller::{Binder, EVENT_REFRESH};
 use bindery_kube::watch::{self, WatchLimits};
-use bindery_kube::{ApiClient, ApiPort, Events, system_clock};
+use bindery_kube::{
+    ApiClient, ApiPort, Eligibility, Events, ForeignWriterCheck, Leadership, Wait, system_clock,
+};
 use bindery_webhook::{AdmissionMetrics, router, serve};
 use futures::FutureExt as _;
-use futures::future::{BoxFuture, OptionFuture};
+use futures::future::BoxFuture;
 use http::Uri;
 use tokio::net::TcpListener;
+use tokio::sync::watch as channel;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -46,12 +46,11 @@ use self::admission::AdmissionArguments;
 use self::binder::binder;
 use self::clock::ClockWatch;
 use self::components::Components;
-use self::eligibility::Eligibility;
 use self::health::{ReplicaHealth, Startup};
 use self::journal::{JournalCounts, report_losses};
-use self::leader::{Leadership, LeaseArguments};
+use self::lease::LeaseArguments;
 use self::mode::ModeArgument;
-use self::policy_objects::{CatchUp, ConfiguredObjects, PolicyObjectsArgument};
+use self::policy_objects::{ConfiguredObjects, PolicyObjectsArgument};
 use self::recycler::RecyclerArguments;
 use self::start::Started;
 use self::tasks::Tasks;
@@ -224,9 +223,9 @@ async fn run_replica(
         let restores = replica.binder.intake().freshness().regressions();
         tasks.start("the webhook", webhook.serve(router, restores, shutdown.clone()))
     });
-    let catch_up = objects.as_ref().map(|objects| Arc::new(objects.catch_up()));
+    let policies = objects.as_ref().map(ConfiguredObjects::catch_up);
     let objects = objects.map(|objects| {
-        let (binder, leads) = (Arc::clone(&replica.binder), Arc::clone(&replica.leads));
+        let (binder, leads) = (Arc::clone(&replica.binder), replica.leads.subscribe());
         tasks.start("the loader of policies", objects.run(binder, leads))
     });
     let events = replica.events.clone();
@@ -235,7 +234,7 @@ async fn run_replica(
         let report = report_losses(recording.appender(), mark, identity, system_clock());
         tasks.start("the reporter of the journal", report)
     });
-    let binder = tasks.start("the binder", replica.bind(&arguments.lease, catch_up, shutdown.clone()));
+    let binder = tasks.start("the binder", replica.bind(&arguments.lease, policies, shutdown.clone()));
     let failed = until_ended(&mut stop, &mut tasks).await;
 
     shutdown.cancel();
@@ -287,7 +286,7 @@ struct Replica {
     binder: Arc<Binder<ApiPort>>,
     events: Events,
     /// Whether this replica leads.
-    leads: Arc<AtomicBool>,
+    leads: channel::Sender<bool>,
     /// `None` in mode observe, which needs no Lease.
     eligibility: Option<Arc<Eligibility>>,
     clock: ClockWatch,
@@ -307,15 +306,12 @@ impl Replica {
             binder.observe();
         }
         let eligibility = (arguments.mode != ModeArgument::Observe).then(|| {
-            let (store, intake) = (Arc::clone(binder.store()), binder.intake().clone());
-            let rights = arguments.lease.rights(
-                arguments.mode,
-                intake.declared().namespaces,
-                arguments.policy_objects.policy_objects,
-            );
-            Arc::new(Eligibility::new(client.clone(), store, intake, rights))
+            let lease = arguments.lease.settings();
+            let loads_policies = arguments.policy_objects.policy_objects;
+            let mode = arguments.mode.into();
+            Arc::new(Eligibility::new(client.clone(), &binder, &lease, mode, loads_policies))
         });
-        let (leads, clock) = (Arc::default(), ClockWatch::default());
+        let (leads, clock) = Default::default();
         Ok(Self { client, binder, events, leads, eligibility, clock })
     }
 
@@ -331,7 +327,7 @@ impl Replica {
         let health = ReplicaHealth {
             binder: Arc::clone(&self.binder),
             events: self.events.clone(),
-            leads: Arc::clone(&self.leads),
+            leads: self.leads.subscribe(),
             eligibility: self.eligibility.clone(),
             objects: objects.map(ConfiguredObjects::readiness).unwrap_or_default(),
             policies: objects.map(ConfiguredObjects::watched),
@@ -345,20 +341,24 @@ impl Replica {
     fn bind(
         self,
         lease: &LeaseArguments,
-        policies: Option<Arc<CatchUp>>,
+        policies: Option<Wait>,
         shutdown: CancellationToken,
     ) -> BoxFuture<'static, ()> {
         let Self { client, binder, events, leads, eligibility, .. } = self;
         let Some(eligibility) = eligibility else { return observe(client, binder, shutdown).boxed() };
-        let foreign_writer_check = binder
-            .intake()
-            .foreign_writers()
-            .is_some()
-            .then(|| Arc::new(lease.foreign_writer_check(&client, &binder, &events)));
         let lease = lease.settings();
-        let leadership =
-            Leadership { client, lease, eligibility, binder, foreign_writer_check, leads, policies };
-        lead(leadership, shutdown).boxed()
+        let check = ForeignWriterCheck::new(&client, &binder, &events, system_clock(), &lease);
+        let leadership = Leadership {
+            client,
+            lease,
+            eligibility,
+            binder,
+            foreign_writer_check: check.map(Arc::new),
+            clock: system_clock(),
+            leads,
+            policies,
+        };
+        leadership.run(shutdown).boxed()
     }
 }
 
@@ -367,18 +367,4 @@ async fn observe(client: ApiClient, binder: Arc<Binder<ApiPort>>, shutdown: Canc
     let newest = watch::ask_for_newest(client, binder.intake().clone());
     let newest = shutdown.clone().run_until_cancelled_owned(newest);
     tokio::join!(binder.run(shutdown), newest);
-}
-
-/// Leads when elected, and checks for other binders, until `shutdown`.
-async fn lead(leadership: Leadership, shutdown: CancellationToken) {
-    let eligibility = Arc::clone(&leadership.eligibility);
-    let foreign_writer_check = leadership.foreign_writer_check.clone();
-    // Leadership also ends when the binder fails; the other two end with it.
-    let ended = shutdown.child_token();
-    let check_writers = foreign_writer_check.as_ref().map(|check| check.run(ended.clone()));
-    tokio::join!(
-        leadership.run(shutdown).map(|()| ended.cancel()),
-        OptionFuture::from(check_writers),
-        ended.run_until_cancelled(eligibility.run()),
-    );
 }

@@ -2,14 +2,22 @@
 //!
 //! Every replica reads it there, it outlives all of them, and the operator removes it with kubectl alone.
 
+mod check;
+
+use std::time::Duration;
+
 use bindery_core::{EventType, Timestamp};
 use http::Method;
 use serde_json::{Value, json};
 
+pub use self::check::ForeignWriterCheck;
 use crate::client::ApiClient;
 use crate::events;
 use crate::keys::FOREIGN_WRITER;
 use crate::rest::{self, Fault};
+
+/// Longest time for one read. A leader that has not begun after 20 s leaves the Lease to another replica.
+const READ_MAX: Duration = Duration::from_secs(5);
 
 /// The annotation [`FOREIGN_WRITER`] of one Lease.
 #[derive(Clone)]
@@ -34,11 +42,16 @@ impl ForeignWriterMark {
         Self { client: client.into(), namespace: namespace.to_owned(), lease: lease.to_owned() }
     }
 
+    /// The same mark over new connections.
+    fn with_new_connections(&self) -> Self {
+        Self { client: self.client.with_new_connections(), ..self.clone() }
+    }
+
     /// The time and reason that were written when the mark was set; `None` while it is not set.
     ///
     /// # Errors
     ///
-    /// The Lease cannot be read.
+    /// The Lease cannot be read, or not within 5 s.
     pub async fn read(&self) -> Result<Option<String>, MarkError> {
         Ok(annotation(&self.lease().await?).map(str::to_owned))
     }
@@ -92,7 +105,8 @@ impl ForeignWriterMark {
     }
 
     async fn lease(&self) -> Result<Value, MarkError> {
-        let lease = rest::json(&self.client, Method::GET, &self.path(), None).await;
+        let path = self.path();
+        let lease = rest::within(READ_MAX, rest::json(&self.client, Method::GET, &path, None)).await;
         lease.map_err(|fault| self.error("read", fault))
     }
 

@@ -243,8 +243,9 @@ impl Elector {
             return Ok(false);
         }
         match self.take().await {
-            // Another elector was faster.
-            Err(Fault::Refused { code: 409, .. }) => Ok(false),
+            // Another elector was faster. The own Lease can conflict too, if its annotations were written since
+            // the read; the next attempt may renew it in time.
+            Err(Fault::Refused { code: 409, .. }) if !self.is_ours() => Ok(false),
             outcome => outcome.map(|()| true),
         }
     }

@@ -8,8 +8,9 @@
 //! 3. [`ApiPort`]: the binder's [`bindery_controller::Port`] over it.
 //! 4. [`watch`]: lists and watches into the binder's [`bindery_controller::Intake`].
 //! 5. [`Events`]: Kubernetes events.
-//! 6. [`Elector`]: decides which replica leads; [`missing_rights`]: whether this replica could.
-//! 7. [`ForeignWriterMark`]: tells replicas and the operator that another binder was seen.
+//! 6. [`Leadership`]: competes for the Lease by an [`Elector`] while [`Eligibility`] allows it, and runs the
+//!    binder while this replica leads.
+//! 7. [`ForeignWriterCheck`]: tells replicas and the operator that another binder was seen.
 //! 8. [`CertificateStore`]: the certificates of the webhook.
 //! 9. [`PolicyObjects`]: policies and engines that are cluster objects.
 //! 10. [`read`]: objects as JSON, for commands that explain.
@@ -27,10 +28,12 @@ mod client;
 mod connect;
 mod credentials;
 pub mod decode;
+mod eligibility;
 pub mod encoding;
 mod events;
 mod foreign_writer;
 mod keys;
+mod leadership;
 mod lease;
 mod limit;
 mod metrics;
@@ -47,11 +50,12 @@ pub mod watch;
 pub use certificates::{Bundles, CertificateStorage, CertificateStore, Data};
 pub use client::ApiClient;
 pub use credentials::CredentialsError;
+pub use eligibility::Eligibility;
 pub use events::{COMPONENT, EventLoss, EventWorker, Events};
-pub use foreign_writer::ForeignWriterMark;
+pub use foreign_writer::{ForeignWriterCheck, ForeignWriterMark};
 pub use keys::FOREIGN_WRITER;
+pub use leadership::{Leadership, Wait};
 pub use lease::{Elector, LeaseError, LeaseSettings};
 pub use policy_objects::{ConfigMapKey, PolicyObjects, PolicyWatches};
 pub use port::{ApiPort, Clock, GUARD_HEADER, GUARD_LIVE_READ, system_clock};
 pub use request::Template;
-pub use rights::{Right, RightsError, missing_rights};

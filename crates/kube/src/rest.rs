@@ -153,6 +153,15 @@ pub(crate) async fn send(client: &ApiClient, request: Request<Body>) -> Result<O
     answer
 }
 
+/// Gives an answer less time than other requests have.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    answer: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    let too_late = |_| Err(Fault::NoAnswer(format!("it took more than {limit:?}")));
+    tokio::time::timeout(limit, answer).await.unwrap_or_else(too_late)
+}
+
 /// Sends a request when it may be sent, and returns the answer's body as a stream. The headers must come
 /// within `limit`.
 pub(crate) async fn open(

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
+use bindery_controller::Mode;
 use http::Method;
 use serde_json::json;
-use tokio::time::timeout;
 
 use crate::client::ApiClient;
+use crate::lease::LeaseSettings;
 use crate::rest::{self, Fault};
 
 /// A user asks here what it may do itself (`SelfSubjectAccessReview`). By default every user may ask, by the
@@ -16,24 +17,43 @@ const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 /// Longest time for one review.
 const REVIEW_MAX: Duration = Duration::from_secs(5);
 
+/// Rights that leading takes: group, resource, subresource, verbs. Rights of optional settings, such as
+/// recycling, are not among them, because most claims are bound without those.
+const TO_LEAD: [(&str, &str, &str, &[&str]); 5] = [
+    ("", "persistentvolumes", "", &["list", "watch", "get", "patch"]),
+    ("", "persistentvolumeclaims", "", &["list", "watch", "get", "patch"]),
+    ("", "nodes", "", &["list", "watch"]),
+    ("", "pods", "", &["list", "watch"]),
+    ("storage.k8s.io", "storageclasses", "", &["list", "watch"]),
+];
+/// Further rights that leading takes where policies are cluster objects.
+const TO_LEAD_WITH_POLICIES: [(&str, &str, &str, &[&str]); 3] = [
+    ("policy.bindery.dev", "engines", "", &["list", "watch"]),
+    ("policy.bindery.dev", "matchpolicies", "", &["list", "watch"]),
+    ("policy.bindery.dev", "reclaimpolicies", "", &["list", "watch"]),
+];
+/// Further rights that leading takes in mode own.
+const TO_OWN: [(&str, &str, &str, &[&str]); 2] =
+    [("", "persistentvolumes", "status", &["patch"]), ("", "persistentvolumeclaims", "status", &["patch"])];
+
 /// Something that a user may or may not do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Right {
+pub(crate) struct Right {
     /// As RBAC names it: `patch`.
-    pub verb: &'static str,
+    verb: &'static str,
     /// API group of the resource; `""` is the core group.
-    pub group: &'static str,
+    group: &'static str,
     /// In the plural: `persistentvolumes`.
-    pub resource: &'static str,
+    resource: &'static str,
     /// `status`, or `""`.
-    pub subresource: &'static str,
+    subresource: &'static str,
     /// Namespace and name of one object; `None` means every object in every namespace.
-    pub object: Option<(String, String)>,
+    object: Option<(String, String)>,
 }
 
 /// Why it is not known what a user may do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RightsError {
+pub(crate) enum RightsError {
     /// The API server does not answer such reviews, or not to this user.
     #[error("the API server does not review rights: {0}")]
     Unsupported(String),
@@ -42,12 +62,38 @@ pub enum RightsError {
     NoAnswer(String),
 }
 
+/// The rights that leading takes in a mode, with those for namespaces where a policy reads their labels, and
+/// those for policies that are cluster objects.
+pub(crate) fn rights_to_lead(
+    lease: &LeaseSettings,
+    mode: Mode,
+    reads_namespaces: bool,
+    loads_policies: bool,
+) -> Vec<Right> {
+    let of_lease = ["get", "update"].map(|verb| Right {
+        verb,
+        group: "coordination.k8s.io",
+        resource: "leases",
+        subresource: "",
+        object: Some((lease.namespace.clone(), lease.name.clone())),
+    });
+    let namespaces = reads_namespaces.then_some(("", "namespaces", "", &["list", "watch"][..]));
+    let own = TO_OWN.into_iter().filter(|_| mode == Mode::Own);
+    let policies = TO_LEAD_WITH_POLICIES.into_iter().filter(|_| loads_policies);
+    let others = TO_LEAD.into_iter().chain(own).chain(namespaces).chain(policies).flat_map(
+        |(group, resource, subresource, verbs)| {
+            verbs.iter().map(move |verb| Right { verb, group, resource, subresource, object: None })
+        },
+    );
+    others.chain(of_lease).collect()
+}
+
 /// Returns those of these rights that the client's user lacks.
 ///
 /// # Errors
 ///
 /// A review failed; the rights after it were not asked for.
-pub async fn missing_rights(client: &ApiClient, rights: &[Right]) -> Result<Vec<Right>, RightsError> {
+pub(crate) async fn missing_rights(client: &ApiClient, rights: &[Right]) -> Result<Vec<Right>, RightsError> {
     let mut missing = Vec::new();
     for right in rights {
         if !right.is_granted(client).await? {
@@ -75,7 +121,7 @@ impl Right {
             "spec": {"resourceAttributes": attributes},
         });
         let answer = rest::json(client, Method::POST, REVIEWS, Some(&review));
-        match timeout(REVIEW_MAX, answer).await.unwrap_or(Err(Fault::TooLate)) {
+        match rest::within(REVIEW_MAX, answer).await {
             Ok(answer) => answer["status"]["allowed"]
                 .as_bool()
                 .ok_or_else(|| RightsError::Unsupported("the answer has no status.allowed".to_owned())),

@@ -1,20 +1,19 @@
 //! Health of a replica: `/livez` and `/readyz`, while it starts and afterwards.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::extract::Request;
 use bindery_controller::Binder;
-use bindery_kube::{ApiPort, Events, PolicyObjects};
+use bindery_kube::{ApiPort, Eligibility, Events, PolicyObjects};
 use bindery_store::Kind;
 use bindery_webhook::{Check, Health, router};
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
+use tokio::sync::watch;
 use tower::ServiceExt as _;
 
-use super::eligibility::Eligibility;
 use super::policy_objects::Readiness;
 
 /// Health during the start, which may take long: the replica is alive, and `/readyz` names what the start
@@ -59,7 +58,7 @@ impl Health for Startup {
 pub(super) struct ReplicaHealth {
     pub(super) binder: Arc<Binder<ApiPort>>,
     pub(super) events: Events,
-    pub(super) leads: Arc<AtomicBool>,
+    pub(super) leads: watch::Receiver<bool>,
     /// `None` in mode observe, where no replica leads.
     pub(super) eligibility: Option<Arc<Eligibility>>,
     /// Policies and engines that are cluster objects.
@@ -71,7 +70,7 @@ pub(super) struct ReplicaHealth {
 impl ReplicaHealth {
     /// Whether this replica leads.
     pub(super) fn leads(&self) -> bool {
-        self.leads.load(Ordering::Relaxed)
+        *self.leads.borrow()
     }
 
     /// What keeps this replica from leading.

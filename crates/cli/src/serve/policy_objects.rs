@@ -16,22 +16,22 @@ mod status;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::ready;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
 use bindery_controller::Binder;
 use bindery_core::{Engine, Text};
-use bindery_kube::{ApiClient, ApiPort, PolicyObjects, PolicyWatches};
+use bindery_kube::{ApiClient, ApiPort, PolicyObjects, PolicyWatches, Wait};
 use bindery_policy::{ObjectStatus, ObservedEngine};
 use bindery_store::Revision;
 use bindery_webhook::PolicyReviewer;
+use futures::FutureExt as _;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
-pub(super) use self::catch_up::CatchUp;
+use self::catch_up::CatchUp;
 use self::loads::Loads;
 use self::released::Counting;
 use self::review::ObjectReviewer;
@@ -154,13 +154,16 @@ impl ConfiguredObjects {
         Arc::clone(&self.readiness)
     }
 
-    /// Tells a new leader which generations are in effect.
-    pub(super) fn catch_up(&self) -> CatchUp {
-        CatchUp { objects: Arc::clone(&self.objects), in_effect: self.in_effect.subscribe() }
+    /// What a new leader waits for before it decides.
+    pub(super) fn catch_up(&self) -> Wait {
+        let (objects, in_effect) = (Arc::clone(&self.objects), self.in_effect.subscribe());
+        Arc::new(move || {
+            CatchUp { objects: Arc::clone(&objects), in_effect: in_effect.clone() }.wait().boxed()
+        })
     }
 
     /// Puts changes into effect, and writes status while this replica leads, for ever.
-    pub(super) async fn run(mut self, binder: Arc<Binder<ApiPort>>, leads: Arc<AtomicBool>) {
+    pub(super) async fn run(mut self, binder: Arc<Binder<ApiPort>>, leads: watch::Receiver<bool>) {
         let mut ticks = interval(STATUS_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut restores = binder.intake().freshness().regressions();
@@ -186,7 +189,7 @@ impl ConfiguredObjects {
             }
             self.swap(&binder, std::mem::take(&mut changed)).await;
             self.publish();
-            if std::mem::take(&mut is_to_count) && leads.load(Ordering::Relaxed) {
+            if std::mem::take(&mut is_to_count) && *leads.borrow() {
                 counting.go_on(&binder).await;
             }
             is_written = self.write_status(&binder, &leads, is_tick).await;

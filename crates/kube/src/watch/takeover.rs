@@ -17,6 +17,9 @@ use crate::rest::{self, Fault};
 const LISTED_MAX: u64 = 5_000;
 /// Longest wait for the bookmark of a larger kind, which then is listed too.
 const BOOKMARK_MAX: Duration = Duration::from_secs(5);
+/// Longest time for one attempt to read the version of a kind. A leader that has not begun after 20 s leaves
+/// the Lease to another replica, and three attempts fit into that.
+const READ_MAX: Duration = Duration::from_secs(5);
 /// Pause between attempts to read the version of a kind.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 /// A version that every cache has reached after its first list.
@@ -37,15 +40,18 @@ pub async fn until_current(client: impl Into<ApiClient>, intake: &Intake) {
 
 async fn until_kind_current(client: &ApiClient, intake: &Intake, kind: Kind) {
     let freshness = intake.freshness();
+    let mut client = client.clone();
     let newest = loop {
         let sent = freshness.sent(kind);
-        match read(client, kind).await {
+        match rest::within(READ_MAX, read(&client, kind)).await {
             Ok(page) => {
                 intake.answered(&sent, &Version::from(page.version.as_str()));
                 break page;
             }
             Err(fault) => {
                 tracing::warn!(%kind, %fault, "the version of a kind cannot be read; nothing is decided");
+                // Other pooled connections may be dead too.
+                client = client.with_new_connections();
                 sleep(RETRY_EVERY).await;
             }
         }

@@ -15,21 +15,21 @@ use crate::policies::object::object_name;
 const LIST_EVERY: Duration = Duration::from_secs(2);
 
 /// What a new leader waits for before it decides: the policies that the API server has.
-pub(crate) struct CatchUp {
+pub(super) struct CatchUp {
     pub(super) objects: Arc<PolicyObjects>,
     pub(super) in_effect: watch::Receiver<Generations>,
 }
 
 impl CatchUp {
     /// Waits until what the API server has, and nothing else, is in effect.
-    pub(crate) async fn wait(&self) {
-        let mut in_effect = self.in_effect.clone();
+    pub(super) async fn wait(mut self) {
         loop {
             match self.objects.list().await {
                 Ok(objects) => {
                     let of = |(object, _): &(Value, Value)| (object_name(object), generation(object));
                     let wanted: Generations = objects.iter().map(of).collect();
-                    if timeout(LIST_EVERY, in_effect.wait_for(|effect| *effect == wanted)).await.is_ok() {
+                    if timeout(LIST_EVERY, self.in_effect.wait_for(|effect| *effect == wanted)).await.is_ok()
+                    {
                         return;
                     }
                     tracing::warn!("this replica has not loaded the newest policies; no decision is made");

@@ -1,6 +1,5 @@
 //! The status of objects, and the events that tell of it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bindery_controller::{Binder, Policies};
@@ -10,6 +9,7 @@ use bindery_policy::{
     Condition, DifferenceKind, ENGINE, FaultCause, LastFault, ObjectStatus, ShadowDifference, ShadowMetrics,
     ShadowStatus,
 };
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::{ConfiguredObjects, FIELD_MANAGER, ModeArgument, WrittenStatus};
@@ -40,7 +40,7 @@ impl ConfiguredObjects {
     pub(super) async fn write_status(
         &mut self,
         binder: &Binder<ApiPort>,
-        leads: &AtomicBool,
+        leads: &watch::Receiver<bool>,
         is_tick: bool,
     ) -> bool {
         let (mut surplus_writes, until) = (0, Instant::now() + WRITING_MAX);
@@ -58,7 +58,7 @@ impl ConfiguredObjects {
             }
             let Some(loaded) = self.loaded.get(&name) else { continue };
             let known: ObjectStatus = serde_json::from_value(status).unwrap_or_default();
-            if !leads.load(Ordering::Relaxed) {
+            if !*leads.borrow() {
                 if is_tick && self.mode != ModeArgument::Observe {
                     self.write_entry(&name, &known).await;
                 }
@@ -91,7 +91,7 @@ impl ConfiguredObjects {
                 }
             }
         }
-        if is_tick && leads.load(Ordering::Relaxed) {
+        if is_tick && *leads.borrow() {
             self.looked_at = Some(revision);
         }
         true

@@ -11,13 +11,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_controller::Intake;
-use bindery_kube::watch::ask_for_newest;
-use bindery_kube::{ApiClient, Right, RightsError, missing_rights};
+use bindery_controller::{Binder, Intake, Mode};
 use bindery_store::{Kind, Store};
 use futures::future::join_all;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
+
+use crate::client::ApiClient;
+use crate::lease::LeaseSettings;
+use crate::port::ApiPort;
+use crate::rights::{Right, RightsError, missing_rights, rights_to_lead};
+use crate::watch::ask_for_newest;
 
 /// How long a replica keeps leading while a later list is incomplete.
 const LIST_MAX: Duration = Duration::from_secs(15);
@@ -29,14 +33,14 @@ const LEAVE: Duration = Duration::from_secs(30);
 const REVIEW_EVERY: Duration = Duration::from_secs(10);
 
 /// What keeps this replica from leading.
-pub(super) struct Eligibility {
+pub struct Eligibility {
     client: ApiClient,
     store: Arc<Store>,
     intake: Intake,
     rights: Vec<Right>,
     state: watch::Sender<State>,
     /// Why the Lease cannot be reached. The replica stays eligible: it has to retry.
-    pub(super) lease_fault: watch::Sender<Option<String>>,
+    pub(crate) lease_fault: watch::Sender<Option<String>>,
 }
 
 #[derive(Debug, Default)]
@@ -64,14 +68,23 @@ impl State {
 }
 
 impl Eligibility {
-    /// `store` and `intake` are those of this replica; leading takes `rights`.
-    pub(super) fn new(client: ApiClient, store: Arc<Store>, intake: Intake, rights: Vec<Right>) -> Self {
+    /// Whether the replica with this binder may lead in a mode. It needs the rights for policies that are
+    /// cluster objects if it loads them.
+    pub fn new(
+        client: ApiClient,
+        binder: &Binder<ApiPort>,
+        lease: &LeaseSettings,
+        mode: Mode,
+        loads_policies: bool,
+    ) -> Self {
+        let (store, intake) = (Arc::clone(binder.store()), binder.intake().clone());
+        let rights = rights_to_lead(lease, mode, intake.declared().namespaces, loads_policies);
         let (state, lease_fault) = (watch::Sender::default(), watch::Sender::default());
         Self { client, store, intake, rights, state, lease_fault }
     }
 
     /// Keeps the state current for as long as it is polled.
-    pub(super) async fn run(&self) {
+    pub(crate) async fn run(&self) {
         let first_lists = async {
             self.intake.until_synced().await;
             self.state.send_modify(|state| state.synced = true);
@@ -88,7 +101,7 @@ impl Eligibility {
     }
 
     /// Watches a leader that is to begin to decide, until it has begun or is not eligible any more.
-    pub(super) async fn follow_begin(&self) {
+    pub(crate) async fn follow_begin(&self) {
         if timeout(BEGIN_MAX, self.intake.until_open()).await.is_err() {
             tracing::warn!("this leader has not begun to decide; it leaves the Lease to another replica");
             self.state.send_modify(|state| state.stalled = true);
@@ -96,14 +109,14 @@ impl Eligibility {
     }
 
     /// Waits until this replica is eligible, or not eligible.
-    pub(super) async fn until(&self, eligible: bool) {
+    pub(crate) async fn until(&self, eligible: bool) {
         let mut state = self.state.subscribe();
         // The sender lives in self.
         let _ = state.wait_for(|state| state.is_eligible() == eligible).await;
     }
 
     /// What keeps this replica from leading; empty if it is eligible.
-    pub(super) fn causes(&self) -> Vec<String> {
+    pub fn causes(&self) -> Vec<String> {
         let state = self.state.borrow();
         let mut causes: Vec<_> = state.missing.iter().map(|right| format!("it may not {right}")).collect();
         causes.extend(state.refused.then(|| "its credentials are refused".to_owned()));
@@ -120,7 +133,7 @@ impl Eligibility {
 
     /// Eligibility as a check of `/readyz`. The error says why this replica cannot lead, or cannot reach the
     /// Lease.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), String> {
         let causes = self.causes();
         if !causes.is_empty() {
             return Err(format!("this replica cannot lead: {}", causes.join(", ")));
@@ -231,31 +244,37 @@ impl Eligibility {
 
 #[cfg(test)]
 mod tests {
-    use bindery_controller::{Binder, Configuration, Parts, Settings};
+    use bindery_controller::{Configuration, Parts, Settings};
     use bindery_core::Version;
     use bindery_engine::DefaultEngine;
-    use bindery_kube::{ApiPort, Events, system_clock};
     use bindery_sim::{Sim, SimOptions};
     use bindery_store::Delivery;
     use tokio::time::Instant;
     use tokio_util::sync::CancellationToken;
 
     use super::*;
+    use crate::events::Events;
+    use crate::port::system_clock;
 
     /// A binder without watches, and its eligibility, which is kept current.
     fn replica() -> (Arc<Binder<ApiPort>>, Arc<Eligibility>) {
         let client = ApiClient::from(kube::Client::new(Sim::new(SimOptions::default()).service(), "default"));
         let (events, _) = Events::new(client.clone());
-        let store = Arc::new(Store::new());
         let binder = Arc::new(Binder::new(Parts {
-            store: Arc::clone(&store),
+            store: Arc::new(Store::new()),
             port: ApiPort::new(client.clone(), system_clock(), events),
             engine: Arc::new(DefaultEngine),
             configuration: Configuration::default(),
             settings: Settings::default(),
             journal: None,
         }));
-        let eligibility = Arc::new(Eligibility::new(client, store, binder.intake().clone(), Vec::new()));
+        let lease = LeaseSettings {
+            namespace: "kube-system".to_owned(),
+            name: "bindery".to_owned(),
+            identity: "replica".to_owned(),
+            duration: Duration::from_secs(15),
+        };
+        let eligibility = Arc::new(Eligibility::new(client, &binder, &lease, Mode::Own, false));
         let running = Arc::clone(&eligibility);
         tokio::spawn(async move { running.run().await });
         (binder, eligibility)

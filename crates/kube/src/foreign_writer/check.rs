@@ -9,14 +9,18 @@ use std::time::Duration;
 
 use bindery_controller::{Binder, ForeignWrite, ForeignWriters, Note};
 use bindery_core::EventType;
-use bindery_kube::{ApiPort, Clock, Events, FOREIGN_WRITER, ForeignWriterMark};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::ForeignWriterMark;
+use crate::client::ApiClient;
+use crate::events::Events;
+use crate::keys::FOREIGN_WRITER;
+use crate::lease::LeaseSettings;
+use crate::port::{ApiPort, Clock};
+
 /// `reason` of the event on the object that the other binder wrote.
 const REASON: &str = "ForeignWriter";
-/// `reason` of the event on the Lease after a restore of etcd.
-const VERSIONS_WENT_BACK: &str = "VersionsWentBack";
 /// How often the annotation is read while it is set. The operator waits for this long at most.
 const READ_EVERY: Duration = Duration::from_secs(5);
 /// Pause after a request about the Lease that failed.
@@ -24,22 +28,43 @@ const RETRY_EVERY: Duration = Duration::from_secs(1);
 
 /// Sets the annotation and sees its removal. It costs one request at the beginning of each term of leading,
 /// and none after that while the annotation is not set.
-pub(super) struct ForeignWriterCheck {
-    pub(super) binder: Arc<Binder<ApiPort>>,
-    pub(super) mark: ForeignWriterMark,
-    pub(super) events: Events,
-    pub(super) clock: Clock,
+pub struct ForeignWriterCheck {
+    binder: Arc<Binder<ApiPort>>,
+    mark: ForeignWriterMark,
+    events: Events,
+    clock: Clock,
     /// Namespace and name of the Lease.
-    pub(super) lease: String,
+    lease: String,
     /// Notified when the annotation is found on the Lease.
-    pub(super) found: Notify,
+    found: Notify,
 }
 
 impl ForeignWriterCheck {
+    /// The check of this binder, whose annotation is on that Lease. `None` if the binder does not look for
+    /// other binders, as in mode steer.
+    pub fn new(
+        client: &ApiClient,
+        binder: &Arc<Binder<ApiPort>>,
+        events: &Events,
+        clock: Clock,
+        LeaseSettings { namespace, name, .. }: &LeaseSettings,
+    ) -> Option<Self> {
+        binder.intake().foreign_writers()?;
+        Some(Self {
+            binder: Arc::clone(binder),
+            mark: ForeignWriterMark::new(client.clone(), namespace, name),
+            events: events.clone(),
+            clock,
+            lease: format!("{namespace}/{name}"),
+            found: Notify::new(),
+        })
+    }
+
     /// Reads the annotation; to be awaited before this replica decides anything.
-    pub(super) async fn catch_up(&self) {
+    pub(crate) async fn catch_up(&self) {
+        let mut mark = self.mark.clone();
         loop {
-            match self.mark.read().await {
+            match mark.read().await {
                 Ok(None) => return,
                 Ok(Some(why)) => {
                     tracing::error!(
@@ -54,6 +79,8 @@ impl ForeignWriterCheck {
                 Err(error) => {
                     tracing::warn!(%error, "it is unknown whether another binder was seen; nothing is \
                         decided");
+                    // Other pooled connections may be dead too.
+                    mark = mark.with_new_connections();
                     tokio::time::sleep(RETRY_EVERY).await;
                 }
             }
@@ -62,28 +89,21 @@ impl ForeignWriterCheck {
 
     /// Watches for other binders, for the operator's acknowledgement and for restores of etcd, until
     /// `shutdown`.
-    pub(super) async fn run(&self, shutdown: CancellationToken) {
+    pub(crate) async fn run(&self, shutdown: CancellationToken) {
         let work = async { tokio::join!(self.follow_writes(), self.follow_restores()) };
         shutdown.run_until_cancelled(work).await;
     }
 
-    /// Reports each restore of etcd by an event on the Lease. An annotation that was set is set again: the
-    /// restored Lease may be older than it.
+    /// Sets the annotation again after a restore of etcd: the restored Lease may be older than it.
     async fn follow_restores(&self) {
         let mut regressions = self.binder.intake().freshness().regressions();
         // The sender lives as long as the binder.
         while regressions.changed().await.is_ok() {
-            let Some(regression) = regressions.borrow_and_update().clone() else { continue };
-            let now = (self.clock)();
+            let why = "another binder was seen before etcd was restored";
             if self.writers().holds()
-                && let Err(error) =
-                    self.mark.set("another binder was seen before etcd was restored", now).await
+                && let Err(error) = self.mark.set(why, (self.clock)()).await
             {
                 tracing::error!(%error, "the annotation about another binder cannot be set again");
-            }
-            let message = format!("{regression}; all kinds are listed again before more is decided");
-            if let Err(error) = self.mark.emit(VERSIONS_WENT_BACK, &message, now).await {
-                tracing::warn!(%error, reason = VERSIONS_WENT_BACK, "an event cannot be created");
             }
         }
     }
