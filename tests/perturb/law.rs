@@ -3,6 +3,7 @@
 use bindery_core::steer::RESERVED_FOR;
 use bindery_invariants::{Snapshot, Violation};
 use bindery_kit::ZONE;
+use bindery_kit::json::merged;
 use bindery_sim::Sim;
 use http::Method;
 use serde_json::Value;
@@ -20,14 +21,21 @@ pub(crate) fn before(sim: &Sim, method: &Method, path: &str, body: &[u8]) -> Opt
             _ => misreserves(sim, &volume, &serde_json::from_slice(body).ok()?),
         };
     }
-    if first != "namespaces" || *method != Method::PATCH {
+    if first != "namespaces" {
         return None;
     }
-    let (namespace, resource, name) = (parts.next()?, parts.next()?, parts.next()?);
-    let claim =
-        (resource == "persistentvolumeclaims").then(|| sim.object(resource, Some(namespace), name))??;
-    let patch: Value = serde_json::from_slice(body).ok()?;
-    loses(sim, &claim, &patch).or_else(|| misbinds(sim, &claim, &patch))
+    let (namespace, resource) = (parts.next()?, parts.next()?);
+    let written = || serde_json::from_slice::<Value>(body).ok();
+    let existing = |name: &str| sim.object(resource, Some(namespace), name);
+    match (resource, method, parts.next()) {
+        ("pods", &Method::POST, None) => scrubs(sim, &written()?),
+        ("pods", &Method::PATCH, Some(name)) => scrubs(sim, &merged(existing(name)?, written()?)),
+        ("persistentvolumeclaims", &Method::PATCH, Some(name)) => {
+            let (claim, patch) = (existing(name)?, written()?);
+            loses(sim, &claim, &patch).or_else(|| misbinds(sim, &claim, &patch))
+        }
+        _ => None,
+    }
 }
 
 /// What is wrong with the state after a write, apart from what the user broke.
@@ -38,6 +46,12 @@ pub(crate) fn after(timeline: &Timeline) -> Vec<String> {
 /// What is wrong with a cluster at rest, apart from what the user broke.
 pub(crate) fn at_rest(timeline: &Timeline) -> Vec<String> {
     violations(timeline, Snapshot::violations)
+}
+
+/// Pods that stay and never run: nobody removes their scheduling gates any more.
+pub(crate) fn left_pods(sim: &Sim) -> Vec<String> {
+    let pods = sim.objects("pods").into_iter().filter(is_gated);
+    pods.map(|pod| format!("pod {} stays and never runs", pod["metadata"]["name"])).collect()
 }
 
 fn violations(timeline: &Timeline, found: fn(&Snapshot) -> Vec<Violation>) -> Vec<String> {
@@ -54,6 +68,36 @@ pub(crate) fn destroys(sim: &Sim, volume: &Value) -> Option<String> {
     let owner = sim.objects("persistentvolumeclaims").into_iter().find(|claim| has(claim, volume))?;
     let (volume, claim) = (&volume["metadata"]["name"], &owner["metadata"]["name"]);
     Some(format!("volume {volume} is destroyed, and claim {claim} has it"))
+}
+
+/// Why a volume must not be scrubbed: a pod uses it by the name of the claim that has left it. A replica that
+/// learns late of pods cannot know.
+pub(crate) fn scrubs_under_a_pod(timeline: &Timeline, name: &str) -> Option<String> {
+    if timeline.delays("pods") {
+        return None;
+    }
+    let volume = timeline.sim.object("persistentvolumes", None, name)?;
+    let (namespace, claim) = (&volume["spec"]["claimRef"]["namespace"], &volume["spec"]["claimRef"]["name"]);
+    let is_claim = |used: &Value| used["persistentVolumeClaim"]["claimName"] == *claim;
+    let uses = |pod: &Value| pod["spec"]["volumes"].as_array().is_some_and(|used| used.iter().any(is_claim));
+    let pods = timeline.sim.objects("pods");
+    let pod = pods.iter().find(|pod| pod["metadata"]["namespace"] == *namespace && uses(pod))?;
+    Some(format!("volume {name} is scrubbed, and pod {} uses it", pod["metadata"]["name"]))
+}
+
+/// Why a pod must not run as it is written: it destroys the data of a volume that a claim has.
+fn scrubs(sim: &Sim, pod: &Value) -> Option<String> {
+    let source = &pod["spec"]["volumes"][0]["nfs"];
+    if is_gated(pod) || source.is_null() {
+        return None;
+    }
+    let volumes = sim.objects("persistentvolumes").into_iter();
+    volumes.filter(|volume| volume["spec"]["nfs"] == *source).find_map(|volume| destroys(sim, &volume))
+}
+
+/// Whether a scheduling gate keeps a pod from running.
+pub(crate) fn is_gated(pod: &Value) -> bool {
+    pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty())
 }
 
 /// Whether claim and volume point at each other.

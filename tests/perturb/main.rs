@@ -14,6 +14,7 @@
 #![allow(clippy::print_stdout, reason = "counts are printed")]
 
 mod delay;
+mod kubelet;
 mod law;
 mod network;
 mod plugin;

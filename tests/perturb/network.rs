@@ -179,10 +179,11 @@ fn is_write(method: &Method, uri: &Uri) -> bool {
         && !["/leases", "/events", "/selfsubjectaccessreviews"].iter().any(|other| uri.path().contains(other))
 }
 
-/// The kind whose objects a path lists: the index of its resource.
+/// The kind of which a path lists every object: the index of its resource. The recycler lists pods of one
+/// namespace, which tells a replica nothing of versions.
 fn kind(uri: &Uri) -> Option<usize> {
-    let resource = uri.path().rsplit('/').next()?;
-    KINDS.iter().position(|kind| *kind == resource)
+    let (path, resource) = uri.path().rsplit_once('/')?;
+    KINDS.iter().position(|kind| *kind == resource && !path.contains("/namespaces/"))
 }
 
 /// The answer to a refused request.

@@ -120,6 +120,9 @@ impl Plugin<Template> for Assets {
 
     fn recycle<'a>(&'a self, volume: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
         self.destroy(&volume.name, "recycles");
+        if let Some(violation) = law::scrubs_under_a_pod(&self.timeline, &volume.name) {
+            self.timeline.violated("the plugin recycles", &violation);
+        }
         let recycled = self.fails();
         pass(LASTS).map(|()| recycled).boxed()
     }

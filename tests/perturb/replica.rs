@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bindery_controller::{Binder, Configuration, Mode, Parts, Plugin, Plugins, Settings};
 use bindery_engine::DefaultEngine;
+use bindery_kube::plugins::{Nfs, Recycler, RecyclerSettings};
 use bindery_kube::watch::{self, WatchLimits};
 use bindery_kube::{
     ApiClient, ApiPort, Clock, Eligibility, Events, ForeignWriterCheck, Leadership, LeaseSettings, Template,
@@ -49,8 +50,12 @@ impl Replica {
         let client = ApiClient::from(network.client());
         let (events, worker) = Events::new(client.clone());
         let clock = clock(began);
-        let plugin: Arc<dyn Plugin<Template>> = Arc::new(assets.clone());
-        let plugins: Plugins<Template> = [plugin].into_iter().collect();
+        let recycler = network.timeline.scenario.has_recycler().then(|| {
+            let settings = RecyclerSettings::nfs();
+            let recycler = Recycler::new(client.clone(), clock.clone(), events.clone(), settings);
+            recycler.expect("the template has a volume, and names no node")
+        });
+        let plugins = plugins(assets, recycler);
         let lease = LeaseSettings {
             namespace: LEASE_NAMESPACE.to_owned(),
             name: LEASE_NAME.to_owned(),
@@ -104,6 +109,13 @@ impl Replica {
         ];
         Self { tasks }
     }
+}
+
+/// The plugins of a replica. Volumes of NFS cannot be scrubbed without a recycler.
+fn plugins(assets: &Assets, recycler: Option<Recycler>) -> Plugins<Template> {
+    let assets: Arc<dyn Plugin<Template>> = Arc::new(assets.clone());
+    let nfs: Arc<dyn Plugin<Template>> = Arc::new(Nfs::new(recycler));
+    [assets, nfs].into_iter().collect()
 }
 
 impl Drop for Replica {

@@ -14,12 +14,13 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, timeout};
 
 use crate::delay::pass;
+use crate::kubelet;
 use crate::law;
 use crate::network::Network;
 use crate::plugin::Assets;
 use crate::replica::Replica;
 use crate::scenario::Scenario;
-use crate::script::{Perturbation, REPLICAS, replaces_a_leader, restores};
+use crate::script::{Perturbation, REPLICAS, may_leave_pods, replaces_a_leader, restores};
 use crate::timeline::{Point, Timeline};
 use crate::upstream;
 use crate::user::User;
@@ -115,6 +116,9 @@ async fn disturbed(scenario: &'static Scenario, perturbations: &[Perturbation]) 
         tasks.spawn(cluster.clone().keep(replica));
     }
     tasks.spawn(upstream::keep(Arc::clone(&timeline), cluster.began));
+    if scenario.has_recycler() {
+        tasks.spawn(kubelet::keep(Arc::clone(&timeline)));
+    }
     let is_restored = restores(perturbations);
     let user = User::new(&assets, &timeline);
     let acted = timeout(SCENARIO_MAX, (scenario.act)(&user)).await;
@@ -139,6 +143,9 @@ async fn disturbed(scenario: &'static Scenario, perturbations: &[Perturbation]) 
     let may_leave = replaces_a_leader(perturbations);
     orphans.retain(|name| !is_restored && (!may_leave || is_awaited(&timeline.sim, name)));
     violations.extend(orphans.into_iter().map(|name| format!("asset {name} has no volume")));
+    if !is_restored && !may_leave_pods(perturbations) {
+        violations.extend(law::left_pods(&timeline.sim));
+    }
     let points = timeline.points();
     if !violations.is_empty() {
         return Err(Failure::new(&violations, &points));

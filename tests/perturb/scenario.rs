@@ -38,6 +38,12 @@ impl Scenario {
     pub(crate) fn is_race(&self) -> bool {
         RACES.contains(&self.name)
     }
+
+    /// Whether replicas have the real recycler, and its pods run. In other scenarios its first request of each
+    /// term would be one more point, and nothing else.
+    pub(crate) fn has_recycler(&self) -> bool {
+        scrubbing::SCENARIOS.iter().any(|known| known.name == self.name)
+    }
 }
 
 macro_rules! scenarios {
@@ -64,6 +70,7 @@ mod policies;
 mod provisioning;
 mod reclaiming;
 mod repairing;
+mod scrubbing;
 mod steering;
 mod switching;
 
@@ -72,6 +79,7 @@ pub(crate) fn all() -> Vec<&'static Scenario> {
     let parts = [
         binding::SCENARIOS,
         reclaiming::SCENARIOS,
+        scrubbing::SCENARIOS,
         provisioning::SCENARIOS,
         repairing::SCENARIOS,
         switching::SCENARIOS,

@@ -246,6 +246,27 @@ pub(crate) fn replaces_a_leader(perturbations: &[Perturbation]) -> bool {
     perturbations.iter().any(|perturbation| replaces(perturbation.effect))
 }
 
+/// Whether a replica may learn late of objects of a resource.
+pub(crate) fn delays(perturbations: &[Perturbation], resource: &str) -> bool {
+    use Effect::{Cut, Expire, Hold, Isolate, Mute, Restore};
+    let delays = |effect| match effect {
+        Hold { kind, .. } | Cut { kind, .. } | Expire { kind, .. } | Mute { kind, .. } => {
+            KINDS[kind] == resource
+        }
+        Isolate { .. } | Restore { .. } => true,
+        _ => false,
+    };
+    perturbations.iter().any(|perturbation| delays(perturbation.effect))
+}
+
+/// Whether a pod with a scheduling gate may stay until the next term: the request for it came late or its
+/// answer was lost, or the request to delete it failed.
+pub(crate) fn may_leave_pods(perturbations: &[Perturbation]) -> bool {
+    use Effect::{Isolate, LoseAnswer, Refuse, Swallow};
+    let may_leave = |effect| matches!(effect, Refuse(_) | Swallow | LoseAnswer | Isolate { .. });
+    perturbations.iter().any(|perturbation| may_leave(perturbation.effect))
+}
+
 fn effects() -> Vec<Effect> {
     let mut effects: Vec<Effect> = Refusal::ALL.iter().copied().map(Effect::Refuse).collect();
     effects.extend([Effect::Swallow, Effect::Delay, Effect::DelayAnswer, Effect::LoseAnswer, Effect::Repeat]);

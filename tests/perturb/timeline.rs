@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::delay::{pass, pass_until};
 use crate::replica::Replica;
 use crate::scenario::Scenario;
-use crate::script::{Effect, KINDS, Perturbation, REPLICAS, UPSTREAM, restores};
+use crate::script::{Effect, KINDS, Perturbation, REPLICAS, UPSTREAM, delays, restores};
 
 /// How long a replica is isolated: longer than its Lease lasts, and longer than its requests may take.
 const ISOLATED: Duration = Duration::from_secs(150);
@@ -200,6 +200,11 @@ impl Timeline {
     /// Whether a restore takes back what the user does.
     pub(crate) fn is_restored(&self) -> bool {
         restores(&self.perturbations)
+    }
+
+    /// Whether a replica may learn late of objects of a resource.
+    pub(crate) fn delays(&self, resource: &str) -> bool {
+        delays(&self.perturbations, resource)
     }
 
     /// Whether the API server is down.

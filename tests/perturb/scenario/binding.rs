@@ -2,6 +2,7 @@
 
 use bindery_invariants::Rule;
 use bindery_kit::json::{claim, class, merged, volume};
+use bindery_sim::FaultRule;
 use serde_json::json;
 
 use super::{naming, plain, reserved};
@@ -119,6 +120,24 @@ scenarios! {
         user.create(claim("c1", json!({"spec": {"storageClassName": null}}))).await;
         user.until_bound("c1").await;
         user.create(class("gold", PLUGIN, json!({"metadata": {"annotations": annotations}}))).await;
+    }
+    // A leader that does not know the first volume would give the claim the class, which cannot be undone.
+    // One that has seen the second volume has seen what became of the first one.
+    "a known volume wins over a default class that comes with the claim", &[], |user| {
+        let annotations = json!({"storageclass.kubernetes.io/is-default-class": "true"});
+        user.create(plain("v1")).await;
+        user.until_phase(VOLUMES, "v1", "Available").await;
+        user.create(volume("v2", json!({"spec": {"storageClassName": "other"}}))).await;
+        user.until_phase(VOLUMES, "v2", "Available").await;
+        user.create(claim("c1", json!({"spec": {"storageClassName": null}}))).await;
+        user.create(class("gold", PLUGIN, json!({"metadata": {"annotations": annotations}}))).await;
+        user.until_bound("c1").await;
+    }
+    // A streamed list is a watch too, so nodes must be listed by pages.
+    "no watch of nodes can be opened", &[], |user| {
+        let refused = FaultRule::new("watch", "nodes").always();
+        user.timeline.sim.faults().add(refused.fail(410, "Expired", "injected"));
+        user.bind(plain("v1")).await;
     }
     "a narrower volume wins over the reserved one", &[Rule::Reservation, Rule::PairCompleted], |user| {
         let modes = json!({"spec": {"accessModes": ["ReadWriteOnce", "ReadWriteMany"]}});

@@ -5,7 +5,8 @@ use http::Method;
 use serde_json::json;
 
 use super::{in_tree, plain, provisioned_by, with_policy};
-use crate::user::{CLAIMS, VOLUMES, path, pod};
+use crate::delay::pass;
+use crate::user::{CLAIMS, SETTLED, VOLUMES, path, pod};
 
 scenarios! {
     "a retained volume is released", &[], |user| {
@@ -104,6 +105,8 @@ scenarios! {
     "a pod still uses the claim of a recycled volume", &[], |user| {
         user.bind(with_policy("v1", "Recycle")).await;
         user.create(pod("p1", "c1")).await;
+        // The leader learns of claims before it learns of pods.
+        pass(SETTLED).await;
         user.remove(CLAIMS, "c1").await;
         user.until_phase(VOLUMES, "v1", "Released").await;
         user.send(Method::DELETE, &path("pods", "p1"), json!({"gracePeriodSeconds": 0})).await;

@@ -108,7 +108,8 @@ scenarios! {
         user.create(merged(in_tree("v4"), json!({"spec": {"claimRef": reference(&owner)}}))).await;
         for name in ["v2", "v3", "v4"] {
             user.until(&format!("volume {name} is taken back"), |user| {
-                user.object(VOLUMES, name)["spec"]["claimRef"]["uid"].is_null()
+                let volume = user.object(VOLUMES, name);
+                !volume.is_null() && volume["spec"]["claimRef"]["uid"].is_null()
             }).await;
         }
     }
