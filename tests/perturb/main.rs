@@ -38,7 +38,7 @@ use proptest::sample::Index;
 use crate::run::{Failure, Outcome, run};
 use crate::scenario::Scenario;
 use crate::script::{Effect, Perturbation, Refusal, Script, restores};
-use crate::soak::Scripts;
+use crate::soak::{Scripts, Singles};
 use crate::timeline::Point;
 
 /// Every scenario, and its outcome without disturbance. Left out is what breaks a law even so.
@@ -57,9 +57,18 @@ fn named(name: &str) -> &'static (&'static Scenario, Outcome) {
 }
 
 /// Every single disturbance of each scenario.
-fn singles() -> Vec<(&'static Scenario, Vec<Perturbation>)> {
+fn singles() -> Vec<Singles> {
     let singles = |outcome: &Outcome| script::all(&outcome.points, outcome.active);
     UNDISTURBED.iter().map(|(scenario, outcome)| (*scenario, singles(outcome))).collect()
+}
+
+/// The common single disturbances of each scenario.
+fn common() -> Vec<Singles> {
+    let common = |(mut singles, (_, outcome)): (Singles, &(_, Outcome))| {
+        singles.1.retain(|single| single.is_common(&outcome.points));
+        singles
+    };
+    singles().into_iter().zip(UNDISTURBED.iter()).map(common).collect()
 }
 
 /// Runs a script.
@@ -160,7 +169,7 @@ fn all_scripts_of_a_soak_break_no_law() {
     let Ok(file) = std::env::var("BINDERY_PROGRESS") else { return };
     let count = number_from_env("BINDERY_SCRIPTS").expect("the number of scripts is set with the file");
     assert_eq!(UNDISTURBED.len(), scenario::all().len(), "a scenario breaks a law without disturbance");
-    let scripts = Scripts::new(singles(), usize::try_from(count).expect("a number of scripts"));
+    let scripts = Scripts::new(singles(), common(), usize::try_from(count).expect("a number of scripts"));
     let failed = soak::run(&scripts, Path::new(&file), check);
     assert!(failed.is_empty(), "{} scripts failed:\n{}", failed.len(), failed.join("\n"));
 }

@@ -149,9 +149,10 @@ pub(crate) fn all(points: &[Point], active: usize) -> Vec<Perturbation> {
 
 impl Perturbation {
     /// Whether it is among those that all pairs of the smallest scenarios are made of.
-    pub(crate) fn is_common(&self) -> bool {
+    pub(crate) fn is_common(&self, points: &[Point]) -> bool {
         const VOLUME_AND_CLAIM: usize = 2;
         match self.effect {
+            _ if points[self.at].is_review() => false,
             Effect::Refuse(refusal) => matches!(refusal, Refusal::Conflict | Refusal::Unavailable),
             Effect::Hold { kind, points, .. } => kind < VOLUME_AND_CLAIM && (points == 10 || points == 100),
             Effect::Restore { points } => points == 4,
@@ -177,9 +178,17 @@ impl Perturbation {
         Self { effect, ..self }
     }
 
-    /// Whether it changes anything in a run with these points.
+    /// Whether it changes anything in a run with these points, and another thing than at the point before.
     fn changes(&self, points: &[Point]) -> bool {
         match self.effect {
+            // A replica asks for its rights one after the other, and does nothing else meanwhile.
+            effect
+                if !effect.is_of_request()
+                    && self.at > 0
+                    && points[self.at - 1..=self.at].iter().all(Point::is_review) =>
+            {
+                false
+            }
             Effect::Hold { replica, kind, points: held } => {
                 let mut held = points.iter().skip(self.at).take(held);
                 held.any(|point| point.replica == replica && point.frame == Some(kind))

@@ -22,7 +22,7 @@ const BLOCK: usize = 100;
 const PHASES: usize = 3;
 
 /// A scenario, and disturbances of it.
-type Singles = (&'static Scenario, Vec<Perturbation>);
+pub(crate) type Singles = (&'static Scenario, Vec<Perturbation>);
 
 /// Every script of a soak, by phase and index.
 pub(crate) struct Scripts {
@@ -34,12 +34,9 @@ pub(crate) struct Scripts {
 }
 
 impl Scripts {
-    /// The scripts of scenarios with these single disturbances.
-    pub(crate) fn new(singles: Vec<Singles>, count: usize) -> Self {
-        let common = |(scenario, singles): &Singles| {
-            (*scenario, singles.iter().copied().filter(Perturbation::is_common).collect())
-        };
-        let mut smallest: Vec<Singles> = singles.iter().map(common).collect();
+    /// The scripts of scenarios with these single disturbances, of which these are common.
+    pub(crate) fn new(singles: Vec<Singles>, common: Vec<Singles>, count: usize) -> Self {
+        let mut smallest = common;
         smallest.sort_by_key(|(_, singles)| singles.len());
         smallest.truncate(SMALLEST);
         Self { singles, smallest, count }

@@ -36,6 +36,13 @@ pub(crate) struct Point {
     pub(crate) frame: Option<usize>,
 }
 
+impl Point {
+    /// Whether a replica asks whether it has a right.
+    pub(crate) fn is_review(&self) -> bool {
+        self.what.ends_with("/selfsubjectaccessreviews")
+    }
+}
+
 /// The points of a run, and what is disturbed.
 pub(crate) struct Timeline {
     /// The API server.

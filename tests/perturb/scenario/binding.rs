@@ -2,7 +2,6 @@
 
 use bindery_invariants::Rule;
 use bindery_kit::json::{claim, class, merged, volume};
-use bindery_sim::FaultRule;
 use serde_json::json;
 
 use super::{naming, plain, reserved};
@@ -132,12 +131,6 @@ scenarios! {
         user.create(claim("c1", json!({"spec": {"storageClassName": null}}))).await;
         user.create(class("gold", PLUGIN, json!({"metadata": {"annotations": annotations}}))).await;
         user.until_bound("c1").await;
-    }
-    // A streamed list is a watch too, so nodes must be listed by pages.
-    "no watch of nodes can be opened", &[], |user| {
-        let refused = FaultRule::new("watch", "nodes").always();
-        user.timeline.sim.faults().add(refused.fail(410, "Expired", "injected"));
-        user.bind(plain("v1")).await;
     }
     "a narrower volume wins over the reserved one", &[Rule::Reservation, Rule::PairCompleted], |user| {
         let modes = json!({"spec": {"accessModes": ["ReadWriteOnce", "ReadWriteMany"]}});
