@@ -176,7 +176,7 @@ fn all_scripts_of_a_soak_break_no_law() {
 
 #[test]
 fn scripts_that_failed_once_break_no_law() {
-    use Effect::{Expire, Hold, Refuse, Restore};
+    use Effect::{Expire, Hold, Refuse, Restore, Swallow};
     let (replica, kind) = (0, 0);
     for (name, effect) in [
         // The claim was written Lost, because the cache did not have its volume.
@@ -193,6 +193,10 @@ fn scripts_that_failed_once_break_no_law() {
         ("a claim is deleted while its volume is provisioned", Refuse(Refusal::Conflict)),
         // The text of a proxy was taken for the answer to a deletion.
         ("a claim gets another volume while one is provisioned for it", Refuse(Refusal::Unreadable)),
+        // The leader stood down when a renewal conflicted twice, because its Lease was annotated meanwhile.
+        ("another binder is seen, and the operator acknowledges", Refuse(Refusal::Conflict)),
+        // The leader gave the Lease away when a read that it waited for was not answered.
+        ("a claim finds a volume", Swallow),
         // Two claims that awaited a list passed a volume to each other without a pause.
         ("choices of an earlier leader are withdrawn", Expire { replica, kind }),
     ] {

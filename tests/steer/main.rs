@@ -29,11 +29,21 @@ use proptest::array::uniform4;
 use proptest::collection::vec;
 use proptest::prelude::any;
 
-/// How many worlds a run has.
-const WORLDS: (&str, u32) = ("BINDERY_WORLDS", 20_000);
+/// How many worlds each test has.
+const WORLDS: (&str, u32) = ("BINDERY_WORLDS", 10_000);
 
 #[test]
 fn random_worlds_that_are_steered_keep_the_laws_and_rest() {
+    try_worlds();
+}
+
+/// On another processor.
+#[test]
+fn further_random_worlds_that_are_steered_keep_the_laws_and_rest() {
+    try_worlds();
+}
+
+fn try_worlds() {
     let worlds = (vec(any::<u8>(), 0..48), vec(uniform4(any::<u8>()), 0..12));
     let outcomes = check_all(&worlds, WORLDS, |(objects, actions)| trial::run(objects, actions));
     let count = |holds: fn(&law::Counts) -> usize| outcomes.iter().map(holds).sum::<usize>();

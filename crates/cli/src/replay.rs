@@ -46,8 +46,8 @@ use crate::policy::registry::RegistryArguments;
 /// A record whose replay asks a question that has no recorded answer, or that is decided otherwise with
 /// digests in place of what is redacted, is not replayable: it is counted, and is not a difference. Nor is an
 /// answer of a policy that is not loaded. Records of kinds that only a later version knows are counted, and
-/// the status is 1, because they may be decisions. The digest at the end covers all records: keep it
-/// elsewhere to find out later whether records were cut off.
+/// the status is 1, because they may be decisions; with `--with` it is 0. The digest at the end covers all
+/// records: keep it elsewhere to find out later whether records were cut off.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// A folder or a file of a journal, as `bindery serve --journal` or `bindery playground --journal` writes

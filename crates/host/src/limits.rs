@@ -40,7 +40,7 @@ impl Limits {
 
     /// The default for one call of a policy, which may contain an interpreter: 16 million units of fuel, 250
     /// ms, 64 MiB of memory, tables of 20,000 elements, and answers of 256 KiB. A policy in Python uses 5
-    /// million for 512 rows; one in JavaScript 4 million, or ten times as much if it answers plain arrays.
+    /// million for 512 rows; one in JavaScript 2.4 million, or ten times as much if it answers plain arrays.
     pub fn policy() -> Self {
         Self {
             fuel: 16_000_000,

@@ -243,7 +243,7 @@ impl Eligibility {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use bindery_controller::{Configuration, Parts, Settings};
     use bindery_core::Version;
     use bindery_engine::DefaultEngine;
@@ -256,25 +256,33 @@ mod tests {
     use crate::events::Events;
     use crate::port::system_clock;
 
-    /// A binder without watches, and its eligibility, which is kept current.
-    fn replica() -> (Arc<Binder<ApiPort>>, Arc<Eligibility>) {
-        let client = ApiClient::from(kube::Client::new(Sim::new(SimOptions::default()).service(), "default"));
+    /// A binder without watches, in a mode.
+    pub(crate) fn binder(client: &ApiClient, mode: Mode) -> Arc<Binder<ApiPort>> {
         let (events, _) = Events::new(client.clone());
-        let binder = Arc::new(Binder::new(Parts {
+        Arc::new(Binder::new(Parts {
             store: Arc::new(Store::new()),
             port: ApiPort::new(client.clone(), system_clock(), events),
             engine: Arc::new(DefaultEngine),
             configuration: Configuration::default(),
-            settings: Settings::default(),
+            settings: Settings { mode, ..Settings::default() },
             journal: None,
-        }));
-        let lease = LeaseSettings {
+        }))
+    }
+
+    pub(crate) fn lease() -> LeaseSettings {
+        LeaseSettings {
             namespace: "kube-system".to_owned(),
             name: "bindery".to_owned(),
             identity: "replica".to_owned(),
             duration: Duration::from_secs(15),
-        };
-        let eligibility = Arc::new(Eligibility::new(client, &binder, &lease, Mode::Own, false));
+        }
+    }
+
+    /// A binder without watches, and its eligibility, which is kept current.
+    fn replica() -> (Arc<Binder<ApiPort>>, Arc<Eligibility>) {
+        let client = ApiClient::from(kube::Client::new(Sim::new(SimOptions::default()).service(), "default"));
+        let binder = binder(&client, Mode::Own);
+        let eligibility = Arc::new(Eligibility::new(client, &binder, &lease(), Mode::Own, false));
         let running = Arc::clone(&eligibility);
         tokio::spawn(async move { running.run().await });
         (binder, eligibility)

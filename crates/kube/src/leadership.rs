@@ -185,3 +185,49 @@ impl Term {
         tokio::join!(check_writers, load_policies, until_current);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bindery_controller::Mode;
+    use bindery_core::Version;
+    use bindery_sim::{Sim, SimOptions};
+    use bindery_store::Kind;
+    use serde_json::json;
+
+    use super::*;
+    use crate::eligibility::tests::{binder, lease};
+    use crate::port::system_clock;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_restore_is_an_event_of_the_lease_in_mode_steer_too() {
+        let sim = Sim::new(SimOptions::default());
+        let metadata = json!({"namespace": "kube-system", "name": "bindery"});
+        sim.put(json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}));
+        let client = ApiClient::from(kube::Client::new(sim.service(), "default"));
+        let (binder, lease) = (binder(&client, Mode::Steer), lease());
+        binder.intake().freshness().advanced(Kind::Volume, &Version::from("999999"));
+        let eligibility = Eligibility::new(client.clone(), &binder, &lease, Mode::Steer, false);
+        let leadership = Leadership {
+            client,
+            lease,
+            eligibility: Arc::new(eligibility),
+            binder,
+            foreign_writer_check: None,
+            clock: system_clock(),
+            leads: watch::Sender::default(),
+            policies: None,
+        };
+        tokio::spawn(leadership.run(CancellationToken::new()));
+        let event = || sim.map_objects("events", |event| event["reason"] == VERSIONS_WENT_BACK);
+        tokio::time::timeout(Duration::from_secs(120), async {
+            while !event().contains(&true) {
+                tokio::task::yield_now().await;
+                tokio::time::advance(Duration::from_secs(1)).await;
+            }
+        })
+        .await
+        .unwrap();
+    }
+}

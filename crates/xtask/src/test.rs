@@ -12,9 +12,11 @@ use crate::oci::Platform;
 use crate::tools::{self, Tool, debian};
 use crate::{chart, cluster, components, image, process, timing, workspace};
 
-/// The package of the tests that need root, most of them a whole node; its test programs.
+/// The package of the tests that need root, most of them a whole node.
 const NODE_TESTS: &str = "bindery-node";
-const NODE_PROGRAMS: [&str; 5] = ["image", "leftovers", "node", "release", "release_steering"];
+/// Test programs that run beside the others: those of that package, and the longest of the others, which
+/// builds policies most of its time.
+const BESIDE: [&str; 6] = ["authors", "image", "leftovers", "node", "release", "release_steering"];
 
 /// Tests on a whole node that only long runs run: with cert-manager, and with enforced NetworkPolicies.
 pub(crate) const CERT_MANAGER: &str = "cert_manager";
@@ -77,14 +79,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 /// Runs all tests: those on a node, which mostly wait, beside the others. Both lanes select the whole
 /// workspace, so that cargo builds nothing again.
 fn run_in_two_lanes(mut others: Command) -> Result<()> {
-    let mut on_node = cargo_test();
-    on_node.args(NODE_PROGRAMS.iter().flat_map(|name| ["--test", name]));
-    on_node.envs(others.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    others.env(timing::LEFT_OUT, NODE_PROGRAMS.join(" "));
+    let mut beside = cargo_test();
+    beside.args(BESIDE.iter().flat_map(|name| ["--test", name]));
+    beside.envs(others.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    others.env(timing::LEFT_OUT, BESIDE.join(" "));
     thread::scope(|scope| {
-        let on_node = scope.spawn(|| process::run_silently(&mut on_node));
+        let beside = scope.spawn(|| process::run_silently(&mut beside));
         let others = process::run(&mut others);
-        on_node.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+        beside.join().unwrap_or_else(|panic| resume_unwind(panic))?;
         others
     })
 }

@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -337,13 +338,26 @@ async fn config_of(kubeconfig: &Path) -> Result<kube::Config> {
     Ok(kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)
 }
 
-/// Waits until no other control plane of this machine is starting, and makes others wait until the file is
-/// dropped: an API server whose start takes half a minute ends itself.
+/// Control planes of this machine that start at the same time, at most. A start waits most of its time, but
+/// an API server whose start takes half a minute ends itself.
+const STARTING_MAX: usize = 2;
+
+/// Waits until another control plane may start. It counts as starting until the file is dropped.
 async fn turn() -> Result<File> {
-    let path = std::env::temp_dir().join("bindery-cluster.lock");
-    let take = move || {
-        // The file may belong to another user.
-        let file = File::open(&path).or_else(|_| File::options().create(true).append(true).open(&path))?;
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let take = || {
+        let mut files = Vec::new();
+        for number in 0..STARTING_MAX {
+            let path = std::env::temp_dir().join(format!("bindery-cluster-{number}.lock"));
+            // The file may belong to another user.
+            let file =
+                File::open(&path).or_else(|_| File::options().create(true).append(true).open(&path))?;
+            if file.try_lock().is_ok() {
+                return Ok(file);
+            }
+            files.push(file);
+        }
+        let file = files.swap_remove(NEXT.fetch_add(1, Ordering::Relaxed) % STARTING_MAX);
         file.lock()?;
         std::io::Result::Ok(file)
     };

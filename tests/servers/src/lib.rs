@@ -86,6 +86,9 @@ impl Layout {
             format!("--listen-peer-urls=http://127.0.0.1:{}", self.peer_port).into(),
             // The data need not survive the machine.
             "--unsafe-no-fsync".into(),
+            // The only member elects itself at once.
+            "--heartbeat-interval=10".into(),
+            "--election-timeout=100".into(),
         ]
     }
 

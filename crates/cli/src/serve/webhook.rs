@@ -29,7 +29,8 @@ pub(super) struct WebhookArguments {
     /// `/validate`. Port 0 takes a free one. Off by default.
     #[arg(long, value_name = "ADDRESS", env = "BINDERY_WEBHOOK_LISTEN", value_parser = settings::address)]
     webhook_listen: Option<SocketAddr>,
-    /// Most connections to the webhook at the same time; one more closes the one that has been idle longest.
+    /// Most connections to the webhook at the same time. One more closes one that has had no answer yet, or
+    /// else the one whose last answer is longest ago.
     #[arg(long, value_name = "N", env = "BINDERY_WEBHOOK_CONNECTIONS", default_value_t = 1_000,
           value_parser = settings::whole::<usize>(10..=100_000))]
     webhook_connections: usize,

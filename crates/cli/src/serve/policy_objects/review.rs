@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::ModeArgument;
 use crate::policies::object::{Cause, Hosts, LoadedObject, limit, mode, object_name};
 
-/// How long a review waits for a module. The API server waits for three seconds, by the chart.
+/// How long a review waits for a module. The API server waits for ten seconds, by the chart.
 const ATTEMPT_MAX: Duration = Duration::from_secs(2);
 
 /// Reviews the objects of a cluster.
