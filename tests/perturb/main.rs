@@ -197,6 +197,9 @@ fn scripts_that_failed_once_break_no_law() {
         ("another binder is seen, and the operator acknowledges", Refuse(Refusal::Conflict)),
         // The leader gave the Lease away when a read that it waited for was not answered.
         ("a claim finds a volume", Swallow),
+        // The volume's deletion was remembered after the restore, and it was never deleted again.
+        ("a volume is deleted with its claim", Restore { points: 12 }),
+        ("a volume is deleted with its claim", Restore { points: 14 }),
         // Two claims that awaited a list passed a volume to each other without a pause.
         ("choices of an earlier leader are withdrawn", Expire { replica, kind }),
     ] {
@@ -204,6 +207,30 @@ fn scripts_that_failed_once_break_no_law() {
             repeat(&Script { scenario: name.to_owned(), perturbations: vec![Perturbation { at, effect }] });
         }
     }
+}
+
+/// The follower's watch of volumes is held when the first volume becomes Available. The leader dies after it
+/// has learnt of the claim, and before it writes. A leader with old caches would give the claim a class.
+#[test]
+fn a_takeover_with_an_old_cache_breaks_no_law() {
+    let (scenario, outcome) = named("a known volume wins over a default class that comes with the claim");
+    let points = &outcome.points;
+    let next = |from: usize, is_it: &dyn Fn(&Point) -> bool| {
+        from + points[from..].iter().position(is_it).expect("the scenario has such a point")
+    };
+    let available = next(0, &|point| point.is_write);
+    let replica = points[available].replica;
+    let held = next(available, &|point| point.replica == 1 - replica && point.frame == Some(0));
+    let reserved = next(held, &|point| point.what.starts_with("PATCH /api/v1/persistentvolumes/v1?"));
+    let learnt = |point: &Point| point.replica == replica && point.frame == Some(1);
+    let learnt = points[..reserved].iter().rposition(learnt).expect("the leader learns of the claim");
+    repeat(&Script {
+        scenario: scenario.name.to_owned(),
+        perturbations: vec![
+            Perturbation { at: held, effect: Effect::Hold { replica: 1 - replica, kind: 0, points: 100 } },
+            Perturbation { at: learnt, effect: Effect::Crash { replica } },
+        ],
+    });
 }
 
 fn repeat(script: &Script) {

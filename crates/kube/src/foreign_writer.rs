@@ -90,7 +90,7 @@ impl ForeignWriterMark {
     /// The Lease cannot be read, or the event cannot be created.
     pub async fn emit(&self, reason: &str, message: &str, now: Timestamp) -> Result<(), MarkError> {
         let lease = self.lease().await?;
-        let metadata = json!({"generateName": format!("{}.", self.lease), "namespace": self.namespace});
+        let metadata = json!({"generateName": format!("{}-", self.lease), "namespace": self.namespace});
         let involved = json!({
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",

@@ -188,8 +188,6 @@ impl Term {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use bindery_controller::Mode;
     use bindery_core::Version;
     use bindery_sim::{Sim, SimOptions};
@@ -207,6 +205,7 @@ mod tests {
         sim.put(json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}));
         let client = ApiClient::from(kube::Client::new(sim.service(), "default"));
         let (binder, lease) = (binder(&client, Mode::Steer), lease());
+        let mut restores = binder.intake().freshness().regressions();
         binder.intake().freshness().advanced(Kind::Volume, &Version::from("999999"));
         let eligibility = Eligibility::new(client.clone(), &binder, &lease, Mode::Steer, false);
         let leadership = Leadership {
@@ -221,13 +220,9 @@ mod tests {
         };
         tokio::spawn(leadership.run(CancellationToken::new()));
         let event = || sim.map_objects("events", |event| event["reason"] == VERSIONS_WENT_BACK);
-        tokio::time::timeout(Duration::from_secs(120), async {
-            while !event().contains(&true) {
-                tokio::task::yield_now().await;
-                tokio::time::advance(Duration::from_secs(1)).await;
-            }
-        })
-        .await
-        .unwrap();
+        restores.changed().await.unwrap();
+        while !event().contains(&true) {
+            tokio::task::yield_now().await;
+        }
     }
 }

@@ -109,6 +109,8 @@ scenarios! {
         pass(SETTLED).await;
         user.remove(CLAIMS, "c1").await;
         user.until_phase(VOLUMES, "v1", "Released").await;
+        // Until then the volume would be scrubbed, were it not for the pod.
+        pass(SETTLED).await;
         user.send(Method::DELETE, &path("pods", "p1"), json!({"gracePeriodSeconds": 0})).await;
         user.create(claim("c2", json!({}))).await;
         user.until_bound("c2").await;
