@@ -227,7 +227,7 @@ fn a_takeover_with_an_old_cache_breaks_no_law() {
     repeat(&Script {
         scenario: scenario.name.to_owned(),
         perturbations: vec![
-            Perturbation { at: held, effect: Effect::Hold { replica: 1 - replica, kind: 0, points: 100 } },
+            Perturbation { at: held, effect: Effect::Hold { replica: 1 - replica, kind: 0, points: 300 } },
             Perturbation { at: learnt, effect: Effect::Crash { replica } },
         ],
     });
