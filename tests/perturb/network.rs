@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bindery_controller::Mode;
@@ -30,6 +31,8 @@ pub(crate) struct Network {
     /// The mode of the replica; own for upstream's binder.
     pub(crate) mode: Mode,
     pub(crate) timeline: Arc<Timeline>,
+    /// Whether the replica was killed. Its tasks may go on, but nothing that they send arrives.
+    pub(crate) is_killed: Arc<AtomicBool>,
 }
 
 impl Network {
@@ -46,6 +49,9 @@ impl Network {
     }
 
     pub(crate) async fn send(self, request: Request<Body>) -> Answer {
+        if self.is_killed.load(Ordering::Relaxed) {
+            return std::future::pending().await;
+        }
         let (mut head, body) = request.into_parts();
         if self.replica == UPSTREAM {
             head.uri = as_upstream(&head.uri);

@@ -1,6 +1,7 @@
 //! A replica: watches, events, the election and the binder, as `bindery serve` puts them together.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bindery_controller::{Binder, Configuration, Mode, Parts, Plugin, Plugins, Settings};
@@ -36,6 +37,7 @@ const ASKED_MAX: u32 = 10_000;
 /// A running replica.
 pub(crate) struct Replica {
     tasks: Vec<JoinHandle<()>>,
+    is_killed: Arc<AtomicBool>,
 }
 
 impl Replica {
@@ -107,7 +109,7 @@ impl Replica {
                 tokio::spawn(leadership.run(CancellationToken::new()))
             },
         ];
-        Self { tasks }
+        Self { tasks, is_killed: Arc::clone(&network.is_killed) }
     }
 }
 
@@ -121,6 +123,7 @@ fn plugins(assets: &Assets, recycler: Option<Recycler>) -> Plugins<Template> {
 impl Drop for Replica {
     /// The replica is killed.
     fn drop(&mut self) {
+        self.is_killed.store(true, Ordering::Relaxed);
         self.tasks.iter().for_each(JoinHandle::abort);
     }
 }

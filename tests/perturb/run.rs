@@ -29,9 +29,9 @@ use crate::user::User;
 const RESTART: Duration = Duration::from_secs(5);
 /// Longest time for the scenario: longer than anything that is disturbed lasts.
 const SCENARIO_MAX: Duration = Duration::from_secs(3_600);
-/// Without a write for this time since the last disturbance has ended, the cluster is at rest. It is longer
-/// than any backoff of a few objects: an operation waits for 122 s at most.
-const STILL: Duration = Duration::from_secs(240);
+/// Without a write for this time since nothing is down, isolated or held any more, the cluster is at rest. It
+/// is longer than any pause: where two programs undo each other's writes, mode steer pauses for 300 s at most.
+const STILL: Duration = Duration::from_secs(330);
 /// Points that a failure lists.
 const LISTED_MAX: usize = 400;
 /// The cluster rests within this time.
@@ -143,7 +143,7 @@ async fn disturbed(scenario: &'static Scenario, perturbations: &[Perturbation]) 
     let may_leave = replaces_a_leader(perturbations);
     orphans.retain(|name| !is_restored && (!may_leave || is_awaited(&timeline.sim, name)));
     violations.extend(orphans.into_iter().map(|name| format!("asset {name} has no volume")));
-    if !is_restored && !may_leave_pods(perturbations) {
+    if !is_restored && !may_leave_pods(perturbations, &timeline.points()) {
         violations.extend(law::left_pods(&timeline.sim));
     }
     let points = timeline.points();
@@ -195,7 +195,8 @@ impl Cluster {
     async fn keep(self, replica: usize) {
         for start in 1.. {
             let mode = self.timeline.mode();
-            let network = Network { replica, mode, timeline: Arc::clone(&self.timeline) };
+            let (timeline, is_killed) = (Arc::clone(&self.timeline), Arc::default());
+            let network = Network { replica, mode, timeline, is_killed };
             let identity = format!("replica-{replica}-{start}");
             let running = Replica::start(&network, &self.assets, &self.policies, identity, self.began);
             self.timeline.runs(replica, running, mode);

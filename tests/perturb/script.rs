@@ -151,8 +151,10 @@ impl Perturbation {
     /// Whether it is among those that all pairs of the smallest scenarios are made of.
     pub(crate) fn is_common(&self, points: &[Point]) -> bool {
         const VOLUME_AND_CLAIM: usize = 2;
+        if points[self.at].is_review() {
+            return false;
+        }
         match self.effect {
-            _ if points[self.at].is_review() => false,
             Effect::Refuse(refusal) => matches!(refusal, Refusal::Conflict | Refusal::Unavailable),
             Effect::Hold { kind, points, .. } => kind < VOLUME_AND_CLAIM && (points == 10 || points == 100),
             Effect::Restore { points } => points == 4,
@@ -178,14 +180,18 @@ impl Perturbation {
         Self { effect, ..self }
     }
 
-    /// Whether it changes anything in a run with these points, and another thing than at the point before.
+    /// Whether it changes anything in a run with these points, and does not repeat what it does one point
+    /// before.
     fn changes(&self, points: &[Point]) -> bool {
         match self.effect {
             // A replica asks for its rights one after the other, and does nothing else meanwhile.
-            effect
-                if !effect.is_of_request()
-                    && self.at > 0
-                    && points[self.at - 1..=self.at].iter().all(Point::is_review) =>
+            Effect::Hold { .. }
+            | Effect::Cut { .. }
+            | Effect::Expire { .. }
+            | Effect::Mute { .. }
+            | Effect::Crash { .. }
+            | Effect::Isolate { .. }
+                if self.at > 0 && points[self.at - 1..=self.at].iter().all(Point::is_review) =>
             {
                 false
             }
@@ -270,10 +276,15 @@ pub(crate) fn delays(perturbations: &[Perturbation], resource: &str) -> bool {
 
 /// Whether a pod with a scheduling gate may stay until the next term: the request for it came late or its
 /// answer was lost, or the request to delete it failed.
-pub(crate) fn may_leave_pods(perturbations: &[Perturbation]) -> bool {
+pub(crate) fn may_leave_pods(perturbations: &[Perturbation], points: &[Point]) -> bool {
     use Effect::{Isolate, LoseAnswer, Refuse, Swallow};
-    let may_leave = |effect| matches!(effect, Refuse(_) | Swallow | LoseAnswer | Isolate { .. });
-    perturbations.iter().any(|perturbation| may_leave(perturbation.effect))
+    let is_about_pods = |at: usize| points.get(at).is_some_and(|point| point.what.contains("/pods"));
+    let may_leave = |perturbation: &Perturbation| match perturbation.effect {
+        Refuse(_) | Swallow | LoseAnswer => is_about_pods(perturbation.at),
+        Isolate { .. } => true,
+        _ => false,
+    };
+    perturbations.iter().any(may_leave)
 }
 
 fn effects() -> Vec<Effect> {

@@ -56,7 +56,8 @@ struct Upstream {
 
 impl Upstream {
     fn new(timeline: &Arc<Timeline>, began: Instant) -> Self {
-        let network = Network { replica: UPSTREAM, mode: Mode::Own, timeline: Arc::clone(timeline) };
+        let (timeline, is_killed) = (Arc::clone(timeline), Arc::default());
+        let network = Network { replica: UPSTREAM, mode: Mode::Own, timeline, is_killed };
         let client = ApiClient::from(network.client());
         // Without a worker no event is sent.
         let (events, _) = Events::new(client.clone());

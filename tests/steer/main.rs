@@ -37,7 +37,7 @@ fn random_worlds_that_are_steered_keep_the_laws_and_rest() {
     try_worlds();
 }
 
-/// On another processor.
+/// The same on another thread, with another seed. With `BINDERY_SEED` both try the same worlds.
 #[test]
 fn further_random_worlds_that_are_steered_keep_the_laws_and_rest() {
     try_worlds();

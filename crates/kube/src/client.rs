@@ -23,6 +23,9 @@ use crate::rest::{self, Fault};
 use crate::server_time::ServerTime;
 use crate::watch::WatchLimits;
 
+/// Longest time for a request other than a watch. An API server gives up after a minute at the latest.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
 /// A client of one API server that limits its own load on it. Cheap to clone.
 ///
 /// All clones share what is known of the server: how many requests it answers without queueing them, and how
@@ -47,6 +50,8 @@ pub struct ApiClient {
     successes: Arc<Notify>,
     server_time: ServerTime,
     waits: Waits,
+    /// Longest time from sending a request to the end of its answer.
+    timeout: Duration,
 }
 
 /// What a request waits for before it is sent.
@@ -81,6 +86,7 @@ impl From<Credentials> for ApiClient {
             successes: Arc::default(),
             server_time: ServerTime::default(),
             waits: Waits::ForPause,
+            timeout: TIMEOUT,
         }
     }
 }
@@ -121,6 +127,16 @@ impl ApiClient {
     /// [`CredentialsError::NotInCluster`]: there is no service account.
     pub async fn in_cluster() -> Result<Self, CredentialsError> {
         Ok(Credentials::follow(kubeconfig::in_cluster()?).await?.into())
+    }
+
+    /// The same client, for requests whose answer comes within this time or not at all.
+    pub(crate) fn within(&self, timeout: Duration) -> Self {
+        Self { timeout, ..self.clone() }
+    }
+
+    /// Longest time from sending a request to the end of its answer.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     /// The same client over new connections of its own. A client made from a [`kube::Client`] keeps its

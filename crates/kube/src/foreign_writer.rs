@@ -4,8 +4,6 @@
 
 mod check;
 
-use std::time::Duration;
-
 use bindery_core::{EventType, Timestamp};
 use http::Method;
 use serde_json::{Value, json};
@@ -14,10 +12,9 @@ pub use self::check::ForeignWriterCheck;
 use crate::client::ApiClient;
 use crate::events;
 use crate::keys::FOREIGN_WRITER;
+use crate::lease::LeaseSettings;
 use crate::rest::{self, Fault};
-
-/// Longest time for one read. A leader that has not begun after 20 s leaves the Lease to another replica.
-const READ_MAX: Duration = Duration::from_secs(5);
+use crate::watch::until_read;
 
 /// The annotation [`FOREIGN_WRITER`] of one Lease.
 #[derive(Clone)]
@@ -37,23 +34,28 @@ pub struct MarkError {
 }
 
 impl ForeignWriterMark {
-    /// The mark on the Lease with that namespace and name.
-    pub fn new(client: impl Into<ApiClient>, namespace: &str, lease: &str) -> Self {
-        Self { client: client.into(), namespace: namespace.to_owned(), lease: lease.to_owned() }
-    }
-
-    /// The same mark over new connections.
-    fn with_new_connections(&self) -> Self {
-        Self { client: self.client.with_new_connections(), ..self.clone() }
+    /// The mark on a Lease.
+    pub fn new(client: impl Into<ApiClient>, lease: &LeaseSettings) -> Self {
+        let LeaseSettings { namespace, name, .. } = lease;
+        Self { client: client.into(), namespace: namespace.clone(), lease: name.clone() }
     }
 
     /// The time and reason that were written when the mark was set; `None` while it is not set.
     ///
     /// # Errors
     ///
-    /// The Lease cannot be read, or not within 5 s.
-    pub async fn read(&self) -> Result<Option<String>, MarkError> {
+    /// The Lease cannot be read.
+    async fn read(&self) -> Result<Option<String>, MarkError> {
         Ok(annotation(&self.lease().await?).map(str::to_owned))
+    }
+
+    /// The same as [`Self::read`], for a new leader: until it is answered.
+    async fn until_read(&self) -> Option<String> {
+        let lease = format!("Lease {}/{}", self.namespace, self.lease);
+        until_read(&self.client, &lease, |client| async move {
+            Self { client, ..self.clone() }.read().await.map_err(|error| error.fault)
+        })
+        .await
     }
 
     /// Sets the mark with this time and reason. Returns `false` if it was set already; it then keeps its
@@ -105,8 +107,7 @@ impl ForeignWriterMark {
     }
 
     async fn lease(&self) -> Result<Value, MarkError> {
-        let path = self.path();
-        let lease = rest::within(READ_MAX, rest::json(&self.client, Method::GET, &path, None)).await;
+        let lease = rest::json(&self.client, Method::GET, &self.path(), None).await;
         lease.map_err(|fault| self.error("read", fault))
     }
 

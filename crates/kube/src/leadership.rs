@@ -1,11 +1,13 @@
 //! A replica's part in the election: it competes while it could lead, and decides while it leads.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bindery_controller::Binder;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, OptionFuture};
 use tokio::sync::watch::{self, Receiver};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -18,6 +20,11 @@ use crate::watch::until_current;
 
 /// `reason` of the event on the Lease after a restore of etcd.
 const VERSIONS_WENT_BACK: &str = "VersionsWentBack";
+
+/// How often that event is tried: the API server may just have started.
+const EMIT_ATTEMPTS: usize = 5;
+/// Pause between two attempts.
+const EMIT_EVERY: Duration = Duration::from_secs(2);
 
 /// Waits for something; may be called any number of times.
 pub type Wait = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
@@ -43,12 +50,17 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// Leads when elected, and checks for other binders, until `shutdown`. Ends early if the binder panics.
+    /// Leads when elected, and checks for other binders, until `shutdown`. Ends early if the binder or the
+    /// election panics.
     pub async fn run(self, shutdown: CancellationToken) {
         let eligibility = Arc::clone(&self.eligibility);
         let foreign_writer_check = self.foreign_writer_check.clone();
-        let restores = report_restores(self.binder.clone(), self.mark(), self.clock.clone());
-        // The others end with the competition.
+        let restores = report_restores(
+            Arc::clone(&self.binder),
+            ForeignWriterMark::new(self.client.clone(), &self.lease),
+            self.clock.clone(),
+        );
+        // The others end at the shutdown, or when the competition ends early.
         let ended = shutdown.child_token();
         let check_writers = foreign_writer_check.as_ref().map(|check| check.run(ended.clone()));
         tokio::join!(
@@ -57,11 +69,6 @@ impl Leadership {
             ended.run_until_cancelled(eligibility.run()),
             ended.run_until_cancelled(restores),
         );
-    }
-
-    /// The Lease as the object of events.
-    fn mark(&self) -> ForeignWriterMark {
-        ForeignWriterMark::new(self.client.clone(), &self.lease.namespace, &self.lease.name)
     }
 
     async fn compete_while_eligible(self, shutdown: &CancellationToken) {
@@ -135,8 +142,10 @@ async fn report_restores(binder: Arc<Binder<ApiPort>>, mark: ForeignWriterMark, 
     while regressions.changed().await.is_ok() {
         let Some(regression) = regressions.borrow_and_update().clone() else { continue };
         let message = format!("{regression}; all kinds are listed again before more is decided");
-        if let Err(error) = mark.emit(VERSIONS_WENT_BACK, &message, clock()).await {
+        for _ in 0..EMIT_ATTEMPTS {
+            let Err(error) = mark.emit(VERSIONS_WENT_BACK, &message, clock()).await else { break };
             tracing::warn!(%error, reason = VERSIONS_WENT_BACK, "an event cannot be created");
+            sleep(EMIT_EVERY).await;
         }
     }
 }

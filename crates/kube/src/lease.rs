@@ -219,7 +219,7 @@ impl Elector {
         if for_long {
             self.fault.send_replace(Some(format!("Lease {}: {fault}", self.named())));
         }
-        if matches!(fault, Fault::NoAnswer(_) | Fault::TooLate) {
+        if fault.is_unanswered() {
             self.client = self.client.with_new_connections();
         }
     }
@@ -243,9 +243,13 @@ impl Elector {
             return Ok(false);
         }
         match self.take().await {
-            // Another elector was faster. The own Lease can conflict too, if its annotations were written since
-            // the read; the next attempt may renew it in time.
+            // Another elector was faster.
             Err(Fault::Refused { code: 409, .. }) if !self.is_ours() => Ok(false),
+            // Its annotations may have been written since the read. Then the next attempt may renew it in time.
+            Err(fault @ Fault::Refused { code: 409, .. }) => {
+                self.read().await?;
+                if self.is_ours() { Err(fault) } else { Ok(false) }
+            }
             outcome => outcome.map(|()| true),
         }
     }

@@ -37,6 +37,9 @@ const KINDS: [(&str, &str); 3] =
     [("Engine", "engines"), ("MatchPolicy", "matchpolicies"), ("ReclaimPolicy", "reclaimpolicies")];
 /// How long a write of status may take.
 const STATUS_MAX: Duration = Duration::from_secs(10);
+/// Longest time for a page of a list, for which a new leader waits. After 20 s it leaves the Lease to another
+/// replica, and a dead connection must not cost that.
+const LIST_MAX: Duration = Duration::from_secs(8);
 
 /// A key of the binary data of a ConfigMap.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -141,10 +144,10 @@ impl PolicyObjects {
     ///
     /// They could not be read.
     pub async fn list(&self) -> Result<Vec<(Value, Value)>, ReadError> {
-        let mut all = Vec::new();
+        let (client, mut all) = (self.client.within(LIST_MAX), Vec::new());
         for Kind { resource, .. } in &self.kinds {
             let collection = format!("/apis/{}/{}", resource.api_version, resource.plural);
-            let items = match read::list(&self.client, &collection).await {
+            let items = match read::list(&client, &collection).await {
                 Err(ReadError::Absent(_)) => continue,
                 items => items?,
             };

@@ -18,8 +18,6 @@ use crate::decode::Encoded as _;
 use crate::encoding::{self, Encoding, Object};
 use crate::limit::Outcome;
 
-/// Longest time for a request other than a watch. An API server gives up after a minute at the latest.
-const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a throttled write waits if the server does not say.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Longest pause that a server may ask for. Priority and fairness asks for 32 s at most; a misconfigured
@@ -49,8 +47,8 @@ pub(crate) enum Fault {
     #[error("no answer from the API server: {0}")]
     NoAnswer(String),
     /// No answer came in time. The request may have been carried out.
-    #[error("no answer from the API server: it took more than {TIMEOUT:?}")]
-    TooLate,
+    #[error("no answer from the API server: it took more than {0:?}")]
+    TooLate(Duration),
 }
 
 impl Fault {
@@ -61,7 +59,7 @@ impl Fault {
             Self::Refused { code, retry_after, .. } => {
                 matches!(code, 429 | 504) || (*code == 503 && retry_after.is_some())
             }
-            Self::TooLate => true,
+            Self::TooLate(_) => true,
             Self::NoAnswer(_) => false,
         }
     }
@@ -78,11 +76,16 @@ impl Fault {
         reason == "NotFound" && kind == plural && name == object
     }
 
+    /// Whether no answer came. Other pooled connections may be dead too.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        matches!(self, Self::NoAnswer(_) | Self::TooLate(_))
+    }
+
     /// Whether no API server may be running: no answer came, or a load balancer answered.
     pub(crate) fn is_outage(&self) -> bool {
         match self {
             Self::Refused { code, retry_after, .. } => *code >= 500 && retry_after.is_none(),
-            Self::NoAnswer(_) | Self::TooLate => true,
+            Self::NoAnswer(_) | Self::TooLate(_) => true,
         }
     }
 
@@ -143,23 +146,15 @@ pub(crate) async fn send(client: &ApiClient, request: Request<Body>) -> Result<O
     let permit = client.ready().await;
     // Counts also if this future is dropped, as in the elector of the Lease.
     let _timed = client.metrics().time(request.method());
-    let answer = tokio::time::timeout(TIMEOUT, exchange(client, request)).await.unwrap_or_else(|_| {
-        client.failed(&Fault::TooLate);
-        Err(Fault::TooLate)
+    let limit = client.timeout();
+    let answer = tokio::time::timeout(limit, exchange(client, request)).await.unwrap_or_else(|_| {
+        client.failed(&Fault::TooLate(limit));
+        Err(Fault::TooLate(limit))
     });
     if let Some(permit) = permit {
         permit.end(Fault::outcome(&answer));
     }
     answer
-}
-
-/// Gives an answer less time than other requests have.
-pub(crate) async fn within<T>(
-    limit: Duration,
-    answer: impl Future<Output = Result<T, Fault>>,
-) -> Result<T, Fault> {
-    let too_late = |_| Err(Fault::NoAnswer(format!("it took more than {limit:?}")));
-    tokio::time::timeout(limit, answer).await.unwrap_or_else(too_late)
 }
 
 /// Sends a request when it may be sent, and returns the answer's body as a stream. The headers must come

@@ -120,8 +120,7 @@ impl Right {
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": attributes},
         });
-        let answer = rest::json(client, Method::POST, REVIEWS, Some(&review));
-        match rest::within(REVIEW_MAX, answer).await {
+        match rest::json(&client.within(REVIEW_MAX), Method::POST, REVIEWS, Some(&review)).await {
             Ok(answer) => answer["status"]["allowed"]
                 .as_bool()
                 .ok_or_else(|| RightsError::Unsupported("the answer has no status.allowed".to_owned())),

@@ -22,6 +22,7 @@ use self::feed::Feed;
 pub use self::newest::ask_for_newest;
 use self::stream::Events;
 pub use self::takeover::until_current;
+pub(crate) use self::takeover::until_read;
 use crate::client::ApiClient;
 use crate::encoding::Page;
 use crate::rest::{self, Fault};

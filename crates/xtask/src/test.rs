@@ -76,7 +76,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     process::run(command.args(&arguments.arguments))
 }
 
-/// Runs all tests: those on a node, which mostly wait, beside the others. Both lanes select the whole
+/// Runs all tests: those of [`BESIDE`] beside the others. Both lanes select the whole
 /// workspace, so that cargo builds nothing again.
 fn run_in_two_lanes(mut others: Command) -> Result<()> {
     let mut beside = cargo_test();

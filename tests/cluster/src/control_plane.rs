@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{self, Command};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -344,6 +344,7 @@ const STARTING_MAX: usize = 2;
 
 /// Waits until another control plane may start. It counts as starting until the file is dropped.
 async fn turn() -> Result<File> {
+    // So that those that wait are spread over the files.
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let take = || {
         let mut files = Vec::new();
@@ -357,7 +358,8 @@ async fn turn() -> Result<File> {
             }
             files.push(file);
         }
-        let file = files.swap_remove(NEXT.fetch_add(1, Ordering::Relaxed) % STARTING_MAX);
+        let file =
+            files.swap_remove((process::id() as usize + NEXT.fetch_add(1, Ordering::Relaxed)) % STARTING_MAX);
         file.lock()?;
         std::io::Result::Ok(file)
     };

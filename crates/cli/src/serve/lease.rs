@@ -28,7 +28,7 @@ pub(super) struct LeaseArguments {
 impl LeaseArguments {
     /// The Lease as the object of events.
     pub(super) fn mark(&self, client: &ApiClient) -> ForeignWriterMark {
-        ForeignWriterMark::new(client.clone(), &self.lease_namespace, &self.lease_name)
+        ForeignWriterMark::new(client.clone(), &self.settings())
     }
 
     /// The Lease, and this replica's name in it.

@@ -35,7 +35,7 @@ impl EventLoss {
             }
             Fault::Refused { code: 401 | 403, .. } => Self::Forbidden,
             Fault::Refused { code: 400..=499, .. } => Self::Refused,
-            Fault::Refused { .. } | Fault::NoAnswer(_) | Fault::TooLate => Self::NoAnswer,
+            Fault::Refused { .. } | Fault::NoAnswer(_) | Fault::TooLate(_) => Self::NoAnswer,
         }
     }
 }
@@ -64,7 +64,7 @@ mod tests {
             (refused(422, "Event is invalid"), EventLoss::Refused),
             (refused(429, "limit reached"), EventLoss::Refused),
             (refused(500, "etcd has no leader"), EventLoss::NoAnswer),
-            (Fault::TooLate, EventLoss::NoAnswer),
+            (Fault::TooLate(Duration::ZERO), EventLoss::NoAnswer),
         ];
         for (fault, cause) in rows {
             assert_eq!(EventLoss::of(&fault), cause, "{fault}");

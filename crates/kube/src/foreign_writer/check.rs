@@ -21,6 +21,8 @@ use crate::port::{ApiPort, Clock};
 
 /// `reason` of the event on the object that the other binder wrote.
 const REASON: &str = "ForeignWriter";
+/// The annotation after a restore of etcd.
+const RESTORED: &str = "another binder was seen before etcd was restored";
 /// How often the annotation is read while it is set. The operator waits for this long at most.
 const READ_EVERY: Duration = Duration::from_secs(5);
 /// Pause after a request about the Lease that failed.
@@ -47,43 +49,26 @@ impl ForeignWriterCheck {
         binder: &Arc<Binder<ApiPort>>,
         events: &Events,
         clock: Clock,
-        LeaseSettings { namespace, name, .. }: &LeaseSettings,
+        lease: &LeaseSettings,
     ) -> Option<Self> {
         binder.intake().foreign_writers()?;
         Some(Self {
             binder: Arc::clone(binder),
-            mark: ForeignWriterMark::new(client.clone(), namespace, name),
+            mark: ForeignWriterMark::new(client.clone(), lease),
             events: events.clone(),
             clock,
-            lease: format!("{namespace}/{name}"),
+            lease: format!("{}/{}", lease.namespace, lease.name),
             found: Notify::new(),
         })
     }
 
     /// Reads the annotation; to be awaited before this replica decides anything.
     pub(crate) async fn catch_up(&self) {
-        let mut mark = self.mark.clone();
-        loop {
-            match mark.read().await {
-                Ok(None) => return,
-                Ok(Some(why)) => {
-                    tracing::error!(
-                        lease = self.lease,
-                        why,
-                        "recycling and deleting are stopped: another binder was seen"
-                    );
-                    self.writers().hold();
-                    self.found.notify_one();
-                    return;
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "it is unknown whether another binder was seen; nothing is \
-                        decided");
-                    // Other pooled connections may be dead too.
-                    mark = mark.with_new_connections();
-                    tokio::time::sleep(RETRY_EVERY).await;
-                }
-            }
+        if let Some(why) = self.mark.until_read().await {
+            let lease = &self.lease;
+            tracing::error!(lease, why, "recycling and deleting are stopped: another binder was seen");
+            self.writers().hold();
+            self.found.notify_one();
         }
     }
 
@@ -99,11 +84,12 @@ impl ForeignWriterCheck {
         let mut regressions = self.binder.intake().freshness().regressions();
         // The sender lives as long as the binder.
         while regressions.changed().await.is_ok() {
-            let why = "another binder was seen before etcd was restored";
-            if self.writers().holds()
-                && let Err(error) = self.mark.set(why, (self.clock)()).await
+            // Without the annotation, recycling and deleting would go on as if the operator had removed it.
+            while self.writers().holds()
+                && let Err(error) = self.mark.set(RESTORED, (self.clock)()).await
             {
                 tracing::error!(%error, "the annotation about another binder cannot be set again");
+                tokio::time::sleep(RETRY_EVERY).await;
             }
         }
     }

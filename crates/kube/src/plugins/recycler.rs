@@ -22,6 +22,9 @@ const NAMESPACE: &str = "default";
 const GATE: &str = "bindery.dev/volume-read";
 /// Pause between attempts to remove the pods of earlier leaders, which delays the first decision.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
+/// Longest time for each request of that. A leader that has not begun after 20 s leaves the Lease to another
+/// replica, and a dead connection must not cost that.
+const TAKE_OVER_MAX: Duration = Duration::from_secs(5);
 /// The image of upstream v1.36.
 pub const RECYCLER_IMAGE: &str = "registry.k8s.io/build-image/debian-base:bookworm-v1.0.6";
 /// Deletes everything below `/scrub`, and fails if something is left.
@@ -167,6 +170,8 @@ impl Recycler {
     /// An earlier leader that still runs could start such a pod: see [`Self::run`].
     pub(super) async fn take_over(recycler: Option<&Self>) {
         let Some(recycler) = recycler else { return };
+        let client = recycler.client.within(TAKE_OVER_MAX);
+        let recycler = Self { client, ..recycler.clone() };
         while let Err(fault) = recycler.remove_gated().await {
             tracing::warn!(%fault, "gated recycler pods of an earlier leader cannot be removed");
             // The rights to start such a pod and to delete it are granted together.
@@ -275,11 +280,9 @@ impl Recycler {
             self.repeat_events(volume, namespace, uid, &mut told).await;
             let pod = match rest::json(&self.client, http::Method::GET, path, None).await {
                 Ok(pod) if pod["metadata"]["uid"] == uid.as_str() => pod,
-                Ok(_) | Err(Fault::Refused { code: 404, .. }) => {
-                    return Err(failed("recycler pod was deleted"));
-                }
-                // The API server does not answer; the pod continues.
-                Err(_) => continue,
+                // Nothing says that the pod is gone; it continues.
+                Err(fault) if !is_absence(&fault, path) => continue,
+                Ok(_) | Err(_) => return Err(failed("recycler pod was deleted")),
             };
             match pod["status"]["phase"].as_str() {
                 Some("Succeeded") => return Ok(()),
@@ -319,7 +322,7 @@ impl Recycler {
                 let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
                 self.delete(path, uid).await.map_err(not_deleted)
             }
-            Err(Fault::Refused { code: 404, .. }) => Ok(()),
+            Err(fault) if is_absence(&fault, path) => Ok(()),
             Err(fault) => Err(failed(format!("failed to read old recycler pod: {}", fault.message()))),
         }
     }
@@ -328,10 +331,16 @@ impl Recycler {
     async fn delete(&self, path: &str, uid: &str) -> Result<(), Fault> {
         let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}});
         match rest::json(&self.client, http::Method::DELETE, path, Some(&options)).await {
-            Ok(_) | Err(Fault::Refused { code: 404 | 409, .. }) => Ok(()),
+            Ok(_) | Err(Fault::Refused { code: 409, .. }) => Ok(()),
+            Err(fault) if is_absence(&fault, path) => Ok(()),
             Err(fault) => Err(fault),
         }
     }
+}
+
+/// Whether the API server says that the pod with that path does not exist. A proxy may answer 404 too.
+fn is_absence(fault: &Fault, path: &str) -> bool {
+    fault.is_absence_of("pods", path.rsplit('/').next().unwrap_or_default())
 }
 
 fn not_deleted(fault: Fault) -> PluginError {

@@ -17,10 +17,11 @@ use crate::rest::{self, Fault};
 const LISTED_MAX: u64 = 5_000;
 /// Longest wait for the bookmark of a larger kind, which then is listed too.
 const BOOKMARK_MAX: Duration = Duration::from_secs(5);
-/// Longest time for one attempt to read the version of a kind. A leader that has not begun after 20 s leaves
-/// the Lease to another replica, and three attempts fit into that.
-const READ_MAX: Duration = Duration::from_secs(5);
-/// Pause between attempts to read the version of a kind.
+/// Longest time for the first attempt to read something, and for later ones. A leader that has not begun
+/// after 20 s leaves the Lease to another replica. A dead connection must not cost that, and an API server
+/// that queues requests may need more than 5 s.
+const READ_MAX: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(12)];
+/// Pause between two attempts to read something.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 /// A version that every cache has reached after its first list.
 const LOWEST: &str = "1";
@@ -38,24 +39,37 @@ pub async fn until_current(client: impl Into<ApiClient>, intake: &Intake) {
     join_all(intake.kinds().iter().map(|&kind| until_kind_current(&client, intake, kind))).await;
 }
 
-async fn until_kind_current(client: &ApiClient, intake: &Intake, kind: Kind) {
-    let freshness = intake.freshness();
-    let mut client = client.clone();
-    let newest = loop {
-        let sent = freshness.sent(kind);
-        match rest::within(READ_MAX, read(&client, kind)).await {
-            Ok(page) => {
-                intake.answered(&sent, &Version::from(page.version.as_str()));
-                break page;
-            }
+/// Reads what a new leader needs before it decides, until it is answered.
+pub(crate) async fn until_read<T, F: Future<Output = Result<T, Fault>>>(
+    client: &ApiClient,
+    what: &str,
+    read: impl Fn(ApiClient) -> F,
+) -> T {
+    let mut client = client.within(READ_MAX[0]);
+    loop {
+        match read(client.clone()).await {
+            Ok(read) => return read,
             Err(fault) => {
-                tracing::warn!(%kind, %fault, "the version of a kind cannot be read; nothing is decided");
-                // Other pooled connections may be dead too.
-                client = client.with_new_connections();
+                tracing::warn!(%fault, "{what} cannot be read; nothing is decided");
+                client = client.within(READ_MAX[1]);
+                if fault.is_unanswered() {
+                    client = client.with_new_connections();
+                }
                 sleep(RETRY_EVERY).await;
             }
         }
-    };
+    }
+}
+
+async fn until_kind_current(client: &ApiClient, intake: &Intake, kind: Kind) {
+    let freshness = intake.freshness();
+    let newest = until_read(client, &format!("the version of {kind}"), |client| async move {
+        let sent = freshness.sent(kind);
+        let page = read(&client, kind).await?;
+        intake.answered(&sent, &Version::from(page.version.as_str()));
+        Ok(page)
+    })
+    .await;
     freshness.until_reached(kind, &Version::from(LOWEST)).await;
     let version = Version::from(newest.version.as_str());
     if freshness.has_reached(kind, &version) {
