@@ -30,7 +30,7 @@ const RESTART: Duration = Duration::from_secs(5);
 /// Longest time for the scenario: longer than anything that is disturbed lasts.
 const SCENARIO_MAX: Duration = Duration::from_secs(3_600);
 /// Without a write for this time since nothing is down, isolated or held any more, the cluster is at rest. It
-/// is longer than any pause: where two programs undo each other's writes, mode steer pauses for 300 s at most.
+/// is longer than any pause: mode steer pauses for 300 s at most where another program undoes its writes.
 const STILL: Duration = Duration::from_secs(330);
 /// Points that a failure lists.
 const LISTED_MAX: usize = 400;

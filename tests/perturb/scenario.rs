@@ -39,8 +39,8 @@ impl Scenario {
         RACES.contains(&self.name)
     }
 
-    /// Whether replicas have the real recycler, and its pods run. In other scenarios its first request of each
-    /// term would be one more point, and nothing else.
+    /// Whether replicas have the real recycler, and its pods run. In other scenarios its first request of
+    /// each term would be one more point, and nothing else.
     pub(crate) fn has_recycler(&self) -> bool {
         scrubbing::SCENARIOS.iter().any(|known| known.name == self.name)
     }

@@ -245,7 +245,7 @@ impl Elector {
         match self.take().await {
             // Another elector was faster.
             Err(Fault::Refused { code: 409, .. }) if !self.is_ours() => Ok(false),
-            // Its annotations may have been written since the read. Then the next attempt may renew it in time.
+            // Its annotations may have been written since the read; then the next attempt may be in time.
             Err(fault @ Fault::Refused { code: 409, .. }) => {
                 self.read().await?;
                 if self.is_ours() { Err(fault) } else { Ok(false) }

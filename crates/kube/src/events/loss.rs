@@ -42,6 +42,8 @@ impl EventLoss {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
