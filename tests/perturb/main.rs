@@ -197,9 +197,6 @@ fn scripts_that_failed_once_break_no_law() {
         ("another binder is seen, and the operator acknowledges", Refuse(Refusal::Conflict)),
         // The leader gave the Lease away when a read that it waited for was not answered.
         ("a claim finds a volume", Swallow),
-        // The volume's deletion was remembered after the restore, and it was never deleted again.
-        ("a volume is deleted with its claim", Restore { points: 12 }),
-        ("a volume is deleted with its claim", Restore { points: 14 }),
         // Two claims that awaited a list passed a volume to each other without a pause.
         ("choices of an earlier leader are withdrawn", Expire { replica, kind }),
     ] {
@@ -207,31 +204,6 @@ fn scripts_that_failed_once_break_no_law() {
             repeat(&Script { scenario: name.to_owned(), perturbations: vec![Perturbation { at, effect }] });
         }
     }
-}
-
-/// The follower's watch of volumes is held when the first volume becomes Available. The leader dies after it
-/// has learnt of the claim, and before it writes. A leader with old caches would give the claim a class.
-#[test]
-fn a_takeover_with_an_old_cache_breaks_no_law() {
-    let (scenario, undisturbed) = named("a known volume wins over a default class that comes with the claim");
-    let points = &undisturbed.points;
-    let available = position(points, 0, |point| point.is_write);
-    let (leader, follower) = (points[available].replica, 1 - points[available].replica);
-    let held = position(points, available, |point| point.replica == follower && point.frame == Some(0));
-    let hold = Effect::Hold { replica: follower, kind: 0, points: 300 };
-    let hold = Perturbation { at: held, effect: hold };
-    let points = run(scenario, &[hold]).expect("a held watch breaks no law").points;
-    let reserved =
-        position(&points, held, |point| point.what.starts_with("PATCH /api/v1/persistentvolumes/v1?"));
-    let learns = |point: &Point| point.replica == leader && point.frame == Some(1);
-    let learnt = points[..reserved].iter().rposition(learns).expect("the leader learns of the claim");
-    let crash = Perturbation { at: learnt, effect: Effect::Crash { replica: leader } };
-    repeat(&Script { scenario: scenario.name.to_owned(), perturbations: vec![hold, crash] });
-}
-
-/// The first point from a number on that is such a one.
-fn position(points: &[Point], from: usize, is_it: impl Fn(&Point) -> bool) -> usize {
-    from + points[from..].iter().position(is_it).expect("the scenario has such a point")
 }
 
 fn repeat(script: &Script) {
