@@ -48,7 +48,7 @@ pub(crate) fn at_rest(timeline: &Timeline) -> Vec<String> {
     violations(timeline, Snapshot::violations)
 }
 
-/// Pods that stay and never run: nobody removes their scheduling gates any more.
+/// Pods that still have a scheduling gate. At rest no replica will remove it.
 pub(crate) fn left_pods(sim: &Sim) -> Vec<String> {
     let pods = sim.objects("pods").into_iter().filter(is_gated);
     pods.map(|pod| format!("pod {} stays and never runs", pod["metadata"]["name"])).collect()

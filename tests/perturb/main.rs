@@ -62,13 +62,13 @@ fn singles() -> Vec<Singles> {
     UNDISTURBED.iter().map(|(scenario, outcome)| (*scenario, singles(outcome))).collect()
 }
 
-/// The common single disturbances of each scenario.
-fn common() -> Vec<Singles> {
-    let common = |(mut singles, (_, outcome)): (Singles, &(_, Outcome))| {
-        singles.1.retain(|single| single.is_common(&outcome.points));
-        singles
+/// The common ones among these.
+fn common(singles: &[Singles]) -> Vec<Singles> {
+    let common = |((scenario, singles), (_, outcome)): (&Singles, &(_, Outcome))| {
+        let is_common = |single: &Perturbation| single.is_common(&outcome.points);
+        (*scenario, singles.iter().copied().filter(is_common).collect())
     };
-    singles().into_iter().zip(UNDISTURBED.iter()).map(common).collect()
+    singles.iter().zip(UNDISTURBED.iter()).map(common).collect()
 }
 
 /// Runs a script.
@@ -169,7 +169,9 @@ fn all_scripts_of_a_soak_break_no_law() {
     let Ok(file) = std::env::var("BINDERY_PROGRESS") else { return };
     let count = number_from_env("BINDERY_SCRIPTS").expect("the number of scripts is set with the file");
     assert_eq!(UNDISTURBED.len(), scenario::all().len(), "a scenario breaks a law without disturbance");
-    let scripts = Scripts::new(singles(), common(), usize::try_from(count).expect("a number of scripts"));
+    let (singles, count) = (singles(), usize::try_from(count).expect("a number of scripts"));
+    let common = common(&singles);
+    let scripts = Scripts::new(singles, common, count);
     let failed = soak::run(&scripts, Path::new(&file), check);
     assert!(failed.is_empty(), "{} scripts failed:\n{}", failed.len(), failed.join("\n"));
 }

@@ -34,7 +34,8 @@ pub(crate) struct Scripts {
 }
 
 impl Scripts {
-    /// The scripts of scenarios with these single disturbances, of which these are common.
+    /// The scripts of a soak: `singles` has all single disturbances of each scenario, and `common` those that
+    /// pairs are made of.
     pub(crate) fn new(singles: Vec<Singles>, common: Vec<Singles>, count: usize) -> Self {
         let mut smallest = common;
         smallest.sort_by_key(|(_, singles)| singles.len());

@@ -129,7 +129,7 @@ impl ApiClient {
         Ok(Credentials::follow(kubeconfig::in_cluster()?).await?.into())
     }
 
-    /// The same client, for requests whose answer comes within this time or not at all.
+    /// The same client with this limit in place of a minute.
     pub(crate) fn within(&self, timeout: Duration) -> Self {
         Self { timeout, ..self.clone() }
     }

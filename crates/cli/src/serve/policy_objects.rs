@@ -31,7 +31,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
-use self::catch_up::CatchUp;
+use self::catch_up::catch_up;
 use self::loads::Loads;
 use self::released::Counting;
 use self::review::ObjectReviewer;
@@ -157,9 +157,7 @@ impl ConfiguredObjects {
     /// What a new leader waits for before it decides.
     pub(super) fn catch_up(&self) -> Wait {
         let (objects, in_effect) = (Arc::clone(&self.objects), self.in_effect.subscribe());
-        Arc::new(move || {
-            CatchUp { objects: Arc::clone(&objects), in_effect: in_effect.clone() }.wait().boxed()
-        })
+        Arc::new(move || catch_up(Arc::clone(&objects), in_effect.clone()).boxed())
     }
 
     /// Puts changes into effect, and writes status while this replica leads, for ever.

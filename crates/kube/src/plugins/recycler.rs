@@ -1,5 +1,7 @@
 //! Scrubs volumes with a pod (policy Recycle, which upstream has deprecated).
 
+mod settings;
+
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -8,6 +10,8 @@ use bindery_core::{EventType, Regarding, Volume, VolumeTarget};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use self::settings::{GATE, gates, is_gated};
+pub use self::settings::{RECYCLER_IMAGE, RecyclerSettings, TemplateError};
 use super::failed;
 use super::live::{check_released, live_source};
 use crate::client::ApiClient;
@@ -16,52 +20,16 @@ use crate::keys::FIELD_MANAGER;
 use crate::port::Clock;
 use crate::rest::{self, Fault};
 
-/// Where the built-in pod runs.
-const NAMESPACE: &str = "default";
-/// Keeps a pod from being scheduled until its volume has been read once more.
-const GATE: &str = "bindery.dev/volume-read";
 /// Pause between attempts to remove the pods of earlier leaders, which delays the first decision.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 /// Longest time for each request of that. A leader that has not begun after 20 s leaves the Lease to another
 /// replica, and a dead connection must not cost that.
 const TAKE_OVER_MAX: Duration = Duration::from_secs(5);
-/// The image of upstream v1.36.
-pub const RECYCLER_IMAGE: &str = "registry.k8s.io/build-image/debian-base:bookworm-v1.0.6";
-/// Deletes everything below `/scrub`, and fails if something is left.
-const SCRIPT: &str =
-    "test -e /scrub && find /scrub -mindepth 1 -delete && test -z \"$(ls -A /scrub)\" || exit 1";
 /// Pause between two reads of the pod. A pod takes seconds, and recycling is rare.
 const POLL: Duration = Duration::from_secs(2);
 /// Time that a pod may take to start, in addition to its deadline, which counts from its start. Upstream
 /// waits for ever, so a pod that cannot be scheduled blocks its volume until it is deleted by hand.
 const START_MAX: Duration = Duration::from_secs(600);
-const GIB: u64 = 1 << 30;
-
-/// The template of recycler pods, and how long they may run.
-#[derive(Clone, Debug)]
-pub struct RecyclerSettings {
-    /// The pod. The source of its first volume is replaced. It may not name a node.
-    pub pod: Value,
-    /// Lowest `activeDeadlineSeconds`.
-    pub minimum_seconds: u64,
-    /// `activeDeadlineSeconds` for each GiB of capacity.
-    pub seconds_per_gib: u64,
-}
-
-/// Why a recycler pod's template cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TemplateError {
-    /// A pod that names its node starts at once, and the API server does not let it have a gate.
-    #[error(
-        "the recycler pod's template has spec.nodeName, so it could not be held back until its volume has \
-         been read once more: choose its node by spec.nodeSelector or spec.affinity"
-    )]
-    NodeName,
-    /// The template has no volume to replace.
-    #[error("the recycler pod's template has no metadata or no entry in spec.volumes")]
-    NoVolume,
-}
-
 /// A recycler pod that was created.
 struct Pod {
     namespace: String,
@@ -78,74 +46,6 @@ pub struct Recycler {
     clock: Clock,
     events: Events,
     settings: RecyclerSettings,
-}
-
-impl RecyclerSettings {
-    /// Upstream's for hostPath.
-    pub fn host_path() -> Self {
-        Self { pod: default_pod(), minimum_seconds: 60, seconds_per_gib: 30 }
-    }
-
-    /// Upstream's for NFS.
-    pub fn nfs() -> Self {
-        Self { pod: default_pod(), minimum_seconds: 300, seconds_per_gib: 30 }
-    }
-
-    /// The same settings with another image, which must have a shell and `find`. For clusters that cannot
-    /// reach upstream's registry.
-    #[must_use]
-    pub fn with_image(mut self, image: &str) -> Self {
-        self.pod["spec"]["containers"][0]["image"] = image.into();
-        self
-    }
-
-    fn deadline(&self, volume: &Volume) -> Duration {
-        let gib = volume.capacity.map_or(0, |capacity| capacity.whole / GIB);
-        Duration::from_secs(self.minimum_seconds.max(gib.saturating_mul(self.seconds_per_gib)))
-    }
-
-    fn check(&self) -> Result<(), TemplateError> {
-        let spec = &self.pod["spec"];
-        if spec["nodeName"].as_str().is_some_and(|node| !node.is_empty()) {
-            return Err(TemplateError::NodeName);
-        }
-        let is_whole = self.pod["metadata"].is_object() && spec["volumes"][0].is_object();
-        if is_whole { Ok(()) } else { Err(TemplateError::NoVolume) }
-    }
-
-    /// Where pods are listed and created.
-    fn pods(&self) -> String {
-        format!("/api/v1/namespaces/{}/pods", self.namespace())
-    }
-
-    fn namespace(&self) -> &str {
-        self.pod["metadata"]["namespace"].as_str().unwrap_or(NAMESPACE)
-    }
-
-    /// The pod that scrubs a volume. It has a name of its own, so that concurrent recycles do not meet, a
-    /// gate, and the volume as its owner.
-    fn pod_for(&self, volume: &Volume, source: Value) -> Value {
-        let mut pod = self.pod.clone();
-        let meta = &mut pod["metadata"];
-        meta.as_object_mut().map(|meta| meta.remove("generateName"));
-        meta["name"] = format!("recycler-for-{}", volume.name).into();
-        meta["ownerReferences"] = json!([{
-            "apiVersion": "v1",
-            "kind": "PersistentVolume",
-            "name": *volume.name,
-            "uid": *volume.uid.0,
-        }]);
-        let spec = &mut pod["spec"];
-        let first = &mut spec["volumes"][0];
-        let name = first["name"].take();
-        *first = source;
-        first["name"] = name;
-        spec["activeDeadlineSeconds"] = self.deadline(volume).as_secs().into();
-        let mut gates = gates(spec);
-        gates.push(json!({"name": GATE}));
-        spec["schedulingGates"] = gates.into();
-        pod
-    }
 }
 
 impl Recycler {
@@ -351,59 +251,4 @@ fn not_deleted(fault: Fault) -> PluginError {
 pub(super) fn recycling_is_off() -> String {
     "recycling is off; turn it on by bindery serve --recycle true, or give the volume policy Retain or Delete"
         .to_owned()
-}
-
-/// The scheduling gates of a pod's spec.
-fn gates(spec: &Value) -> Vec<Value> {
-    spec["schedulingGates"].as_array().cloned().unwrap_or_default()
-}
-
-fn is_gated(pod: &Value) -> bool {
-    gates(&pod["spec"]).iter().any(|gate| gate["name"] == GATE)
-}
-
-/// Upstream's `NewPersistentVolumeRecyclerPodTemplate`.
-fn default_pod() -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "", "namespace": NAMESPACE},
-        "spec": {
-            "restartPolicy": "Never",
-            "volumes": [{"name": "vol"}],
-            "containers": [{
-                "name": "pv-recycler",
-                "image": RECYCLER_IMAGE,
-                "command": ["/bin/sh"],
-                "args": ["-c", SCRIPT],
-                "volumeMounts": [{"name": "vol", "mountPath": "/scrub"}],
-            }],
-        },
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_template_with_another_image_keeps_the_script() {
-        let settings = RecyclerSettings::nfs().with_image("registry.example/scrub@sha256:0");
-        let container = &settings.pod["spec"]["containers"][0];
-        assert_eq!(container["image"], "registry.example/scrub@sha256:0");
-        assert_eq!(container["args"][1], SCRIPT);
-    }
-
-    #[test]
-    fn a_template_without_volume_or_with_a_node_is_refused() {
-        let with = |field: &str, value: Value| {
-            let mut settings = RecyclerSettings::nfs();
-            settings.pod["spec"][field] = value;
-            settings.check()
-        };
-        assert_eq!(with("nodeSelector", json!({"disk": "local"})), Ok(()));
-        assert_eq!(with("volumes", json!([])), Err(TemplateError::NoVolume));
-        let refused = with("nodeName", "node-1".into()).unwrap_err();
-        assert!(refused.to_string().contains("spec.nodeName"), "{refused}");
-    }
 }
