@@ -185,8 +185,8 @@ fn is_write(method: &Method, uri: &Uri) -> bool {
         && !["/leases", "/events", "/selfsubjectaccessreviews"].iter().any(|other| uri.path().contains(other))
 }
 
-/// The index of the kind that a path lists whole. A list of one namespace, such as the recycler's list of pods,
-/// is of no kind: a replica learns no version from it.
+/// The index of the kind that a path lists whole. A list of one namespace, such as the recycler's list of
+/// pods, is of no kind: a replica learns no version from it.
 fn kind(uri: &Uri) -> Option<usize> {
     let (path, resource) = uri.path().rsplit_once('/')?;
     KINDS.iter().position(|kind| *kind == resource && !path.contains("/namespaces/"))
