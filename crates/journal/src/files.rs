@@ -16,6 +16,8 @@ use crate::{ChainDigest, Entry, Header, Place, ReadError, Reader, What};
 pub struct Files {
     waiting: VecDeque<PathBuf>,
     current: Option<Current>,
+    /// Why the first file cannot be read, until it is yielded.
+    failed: Option<FileError>,
     /// The end of the file before, of the same replica.
     before: Option<End>,
     ending: Ending,
@@ -78,18 +80,17 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// The path has no journal, or its first file cannot be opened.
+    /// The path cannot be read, or is a folder without a journal.
     pub fn open(path: &Path) -> Result<Self, FileError> {
-        Self::begin(list(path)?)
+        list(path).map(Self::begin)
     }
 
-    fn begin(waiting: VecDeque<PathBuf>) -> Result<Self, FileError> {
+    fn begin(waiting: VecDeque<PathBuf>) -> Self {
+        let (current, failed, before) = (None, None, None);
         let (ending, digest) = (Ending::Open, ChainDigest::default());
-        let mut files = Self { waiting, current: None, before: None, ending, digest, files_read: 0 };
-        match files.advance() {
-            Some(error) => Err(error),
-            None => Ok(files),
-        }
+        let mut files = Self { waiting, current, failed, before, ending, digest, files_read: 0 };
+        files.failed = files.advance();
+        files
     }
 
     /// Opens the journals of a folder, or the one of a file, each with its name.
@@ -102,8 +103,7 @@ impl Files {
         for file in list(path)? {
             by_name.entry(name_of(&file)).or_default().push_back(file);
         }
-        let open = |(name, waiting)| Ok((name, Self::begin(waiting)?));
-        by_name.into_iter().map(open).collect()
+        Ok(by_name.into_iter().map(|(name, waiting)| (name, Self::begin(waiting))).collect())
     }
 
     /// The header of the file that is read; `None` in format 1, and at the end.
@@ -191,6 +191,9 @@ impl Iterator for Files {
     type Item = Result<Entry, FileError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Some(error) = self.failed.take() {
+            return Some(Err(error));
+        }
         loop {
             let Some(current) = &mut self.current else {
                 if let Some(error) = self.advance() {

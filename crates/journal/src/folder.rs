@@ -233,10 +233,11 @@ impl FolderWriter {
         if self.current.is_some() {
             let end = Entry { at_ms: now_ms(), what: What::End };
             self.append(&end.encode().map_err(io::Error::other)?)?;
-            self.sync()?;
         }
+        let synced = self.sync();
+        // Readers look for nothing behind the end, also where the disk has not taken it.
         self.current = None;
-        Ok(())
+        synced
     }
 }
 
@@ -273,4 +274,36 @@ impl Sink for FolderWriter {
 pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Gap;
+
+    #[test]
+    fn given_an_end_that_is_not_forced_to_the_disk_a_file_is_begun() {
+        let folder = tempfile::tempdir().unwrap();
+        let rotation = Rotation { size: 1, age: Duration::from_secs(3_600), keep: 1 << 30 };
+        let header = Header {
+            number: 1,
+            previous: ChainDigest::default(),
+            began_ms: 0,
+            replica: "a".to_owned(),
+            mode: "own".to_owned(),
+            version: "0".to_owned(),
+            fuel_schedule: "none".to_owned(),
+            redaction: None,
+        };
+        let mut writer = FolderWriter::new(folder.path(), rotation, header);
+        let gap = Entry { at_ms: 1, what: What::Gap(Gap { lost: 1, from_ms: 1, to_ms: 1 }) };
+        let block = gap.encode().unwrap();
+        writer.write(&block).unwrap();
+        // It takes each write, and cannot be forced to a disk.
+        let device = OpenOptions::new().append(true).open("/dev/null").unwrap();
+        writer.current.as_mut().unwrap().file = device;
+        assert!(writer.sync().is_err());
+        writer.write(&block).unwrap();
+        assert!(folder.path().join("replica-1-00000002.bjournal").exists());
+    }
 }

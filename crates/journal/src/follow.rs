@@ -62,6 +62,8 @@ struct Journal {
     files: Vec<Found>,
     /// Number and size of a file that ends inside a block. It is read again once it has another size.
     torn: Option<(u64, u64)>,
+    /// The last digest of the file that was left, which the next one continues; `None` if it is unknown.
+    left: Option<ChainDigest>,
     /// Files up to this number that were not read are counted.
     counted_to: u64,
     lost: u64,
@@ -157,7 +159,7 @@ impl Journal {
                  sent; the oldest that is there is sent now"
             );
             self.lost += 1;
-            (self.position, self.counted_to) = (None, 0);
+            (self.position, self.left, self.counted_to) = (None, None, 0);
         }
         match self.wanted() {
             Some(wanted) => self.miss(name, wanted, first),
@@ -200,6 +202,7 @@ impl Journal {
                 Some(Ok(entry)) => {
                     current.entries += 1;
                     let (is_over, position) = (entry.what == What::End, current.position());
+                    let digest = current.reader.digest();
                     if self.has_read(position) && !is_over {
                         continue;
                     }
@@ -207,7 +210,7 @@ impl Journal {
                     if !is_over {
                         return Some(entry);
                     }
-                    self.current = None;
+                    (self.current, self.left) = (None, Some(digest));
                 }
                 Some(Err(ReadError::Unfinished(_))) => self.wait_or_leave(true)?,
                 None => self.wait_or_leave(false)?,
@@ -233,7 +236,9 @@ impl Journal {
     fn wait_or_leave(&mut self, is_torn: bool) -> Option<()> {
         let Current { file, entries, .. } = *self.current.as_ref()?;
         if self.is_followed(file) {
-            let position = self.current.take()?.position();
+            let current = self.current.take()?;
+            self.left = Some(current.reader.digest());
+            let position = current.position();
             let is_known = self.has_read(position);
             let position = self.position.filter(|_| is_known).unwrap_or(position);
             self.position = Some(Position { is_over: true, ..position });
@@ -268,9 +273,13 @@ impl Journal {
             let opened = File::open(&found.path).map_err(ReadError::Io);
             let opened = opened.and_then(|file| Reader::open(BufReader::new(file)));
             self.miss(name, wanted, number);
+            if number > wanted {
+                self.left = None;
+            }
             let unread = Position { file: number, is_over: true, ..Position::default() };
             match opened {
                 Ok(reader) => {
+                    self.check_continued(name, number, reader.header().map(|header| header.previous));
                     let header = start_of(reader.digest());
                     return Some(Current { reader, file: number, header, entries: 0 });
                 }
@@ -281,9 +290,27 @@ impl Journal {
                     self.position = Some(unread);
                 }
                 // It may be removed meanwhile; the next look finds that.
-                Err(ReadError::Io(_)) => return None,
+                Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => return None,
+                Err(ReadError::Io(error)) => {
+                    tracing::error!(journal = name, file = number, %error, "this file cannot be read");
+                    return None;
+                }
                 Err(damage) => self.give_up(name, unread, &damage),
             }
+        }
+    }
+
+    /// Counts the file that was left if the next one, of this number, continues another end of it.
+    fn check_continued(&mut self, name: &str, number: u64, previous: Option<ChainDigest>) {
+        if let (Some(left), Some(previous)) = (self.left.take(), previous)
+            && left != previous
+        {
+            self.lost += 1;
+            tracing::error!(
+                journal = name,
+                file = number,
+                "the file before this one was cut off or changed; what is missing of it is not sent"
+            );
         }
     }
 
@@ -296,7 +323,7 @@ impl Journal {
             "a file of the journal is damaged; what follows in it is not sent"
         );
         self.lost += 1;
-        self.current = None;
+        (self.current, self.left) = (None, None);
         self.position = Some(Position { is_over: true, ..position });
     }
 }

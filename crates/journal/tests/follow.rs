@@ -184,3 +184,19 @@ fn what_follows_damage_in_a_file_is_counted_and_the_next_file_is_read() {
     let mut again = Follower::new(folder.path(), follower.positions());
     assert_eq!((read(&mut again), again.lost_files()), (Vec::new(), 0));
 }
+
+#[test]
+fn given_a_file_that_was_cut_off_before_the_next_one_it_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = folder_writer(folder.path(), rotation(LARGE, 4 * LARGE));
+    write(&mut writer, "a");
+    let path = file(folder.path(), 1);
+    let whole = path.metadata().unwrap().len();
+    write(&mut writer, "b");
+    writer.end().unwrap();
+    write(&mut writer, "c");
+    OpenOptions::new().write(true).open(&path).unwrap().set_len(whole).unwrap();
+    let mut follower = Follower::new(folder.path(), BTreeMap::new());
+    let left = found(&[("replica-1/1/1", "a"), ("replica-1/2/1", "c")]);
+    assert_eq!((read(&mut follower), follower.lost_files()), (left, 1));
+}

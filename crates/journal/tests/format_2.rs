@@ -169,6 +169,16 @@ fn a_missing_file_is_found_unless_it_is_the_oldest() {
     }
 }
 
+/// Damage of one file must not hide the others.
+#[test]
+fn given_a_first_file_that_is_no_journal_the_next_files_are_read() {
+    let folder = of_files(&["a", "b"]);
+    fs::write(&paths(folder.path())[0], "nothing").unwrap();
+    let (left, errors, ending) = read(folder.path());
+    assert!(matches!(errors[..], [FilesError::File(ReadError::NotAJournal)]), "{errors:?}");
+    assert_eq!((left, ending), (entries(&["b"]), Ending::Ended));
+}
+
 #[test]
 fn files_that_change_places_are_found() {
     let folder = of_files(&["a", "b", "c"]);
