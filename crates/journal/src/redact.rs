@@ -17,6 +17,8 @@ use crate::{Record, Redacted, What, Wrote};
 
 /// How a digest begins. With what follows it is a valid name of a namespace and value of a label.
 const PREFIX: &str = "redacted-";
+/// The label of a namespace that has its name.
+const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 /// Bytes of a digest: enough that no two values have the same one.
 const DIGEST_BYTES: usize = 16;
 
@@ -75,6 +77,7 @@ impl Redactor {
                 let (open, others) = policies.as_ref().map_or_else(Default::default, |it| self.open_of(it));
                 pass.open = open;
                 pass.evidence(evidence);
+                pass.reads(reads);
                 match guard {
                     GuardVerdict::Passed => {}
                     // The guard asks policies too, and says what they have answered.
@@ -87,7 +90,6 @@ impl Redactor {
                         *why = pass.without_words(why);
                     }
                 }
-                pass.reads(reads);
                 *redacted = Redacted { engine: pass.is_of_engine, policies: false };
                 if let Some(policies) = policies {
                     redacted.policies = pass.policies(policies);
@@ -124,6 +126,7 @@ impl Redactor {
     fn redacts_claim_fact(&self, fact: &ClaimFact) -> bool {
         match fact {
             ClaimFact::Namespace => self.redaction.namespaces,
+            ClaimFact::NamespaceLabel(key) if self.redaction.namespaces && **key == *NAMESPACE_NAME => true,
             ClaimFact::Label(key) | ClaimFact::NamespaceLabel(key) => self.redaction.labels.contains(&**key),
             ClaimFact::Annotation(key) => self.redaction.annotations.contains(&**key),
             ClaimFact::Name
@@ -174,7 +177,10 @@ impl Pass<'_> {
                 self.namespace(&mut key.namespace);
             }
             if let Err(why) = found {
-                *why = self.redactor.digest(why).to_string();
+                // The guard's verdict quotes it.
+                let mut word = Text::from(&**why);
+                self.word(&mut word);
+                *why = word.to_string();
             }
         }
     }

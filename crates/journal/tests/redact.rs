@@ -306,6 +306,20 @@ fn equal_values_have_equal_digests_under_one_key() {
 }
 
 #[test]
+fn given_the_label_with_the_name_of_a_namespace_it_is_redacted() {
+    let policy = AskedPolicy {
+        claim_facts: vec![ClaimFact::NamespaceLabel("kubernetes.io/metadata.name".into())],
+        columns: Vec::new(),
+        ..asked_policy()
+    };
+    let claim = ClaimView { request: Quantity::default(), facts: vec![Some(NAMESPACE.into())] };
+    let mut record = with_policies("v");
+    record.policies.as_mut().unwrap().matchers.push(MatcherEvidence { policy, claim, ..matcher() });
+    let matchers = redacted(record, &redactor(true)).policies.unwrap().matchers;
+    assert_eq!(matchers[0].claim.facts[0].as_deref(), Some("redacted-b82fd7bc9d8d61d4e762beb4284e04da"));
+}
+
+#[test]
 fn a_column_that_is_not_redacted_keeps_its_values() {
     let record = redacted(of_words(subjects().remove(0)), &redactor(true));
     let Candidates { texts, columns, .. } = &record.policies.as_ref().unwrap().matchers[0].rows;
@@ -322,6 +336,16 @@ fn a_name_inside_of_a_longer_word_of_a_sentence_stays() {
     let GuardVerdict::Stale(why) = redacted(record, &redactor(true)).guard else { unreachable!() };
     let digest = "redacted-9d3526670e9bc489f394e013e15f532b";
     assert_eq!(why, format!("{digest}/data of ({digest}) is shopping at myshop, not {digest}"));
+}
+
+#[test]
+fn given_an_error_of_a_read_the_verdict_of_the_guard_does_not_show_it() {
+    let mut record = record("v");
+    record.guard = GuardVerdict::Unproven(format!("claim {NAMESPACE}/data cannot be read: {FOREIGN}"));
+    record.reads = vec![GuardRead { key: Key::Claim(key()), found: Err(FOREIGN.to_owned()) }];
+    let GuardVerdict::Unproven(why) = redacted(record, &redactor(true)).guard else { unreachable!() };
+    let is_shown = [NAMESPACE, FOREIGN].iter().any(|word| why.contains(word));
+    assert!(why.starts_with("claim redacted-") && !is_shown, "{why}");
 }
 
 #[test]

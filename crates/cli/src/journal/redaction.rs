@@ -44,8 +44,9 @@ impl RedactionArguments {
     /// Reads the key; `None` if nothing is redacted.
     pub(super) fn redactor(&self) -> Result<Option<Redactor>> {
         let Self { journal_redact_annotation, journal_redact_label, journal_redact_namespaces, .. } = self;
-        let annotations = journal_redact_annotation.iter().cloned().collect();
-        let labels = journal_redact_label.iter().cloned().collect();
+        // No key has a blank, and people write one after a comma.
+        let keys = |given: &[String]| given.iter().map(|key| key.trim().to_owned()).collect();
+        let (annotations, labels) = (keys(journal_redact_annotation), keys(journal_redact_label));
         let redaction =
             Redaction { key: String::new(), annotations, labels, namespaces: *journal_redact_namespaces };
         let is_nothing = Redaction::default() == redaction;
@@ -88,4 +89,20 @@ impl RedactionArguments {
 
 fn is_own(key: &str) -> bool {
     key.split_inclusive('/').next().is_some_and(|prefix| prefix.ends_with(OWN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::arguments_of;
+
+    #[test]
+    fn given_blanks_between_the_keys_of_labels_each_is_redacted() {
+        let key = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&key, [7; KEY_MIN]).unwrap();
+        let file = format!("--journal-redact-key-file={}", key.path().display());
+        let given: RedactionArguments = arguments_of(&["--journal-redact-label=team, owner", &file]);
+        let redactor = given.redactor().unwrap().unwrap();
+        assert!(redactor.redaction().labels.iter().eq(["owner", "team"]), "{:?}", redactor.redaction());
+    }
 }
