@@ -92,11 +92,7 @@ impl Recorded {
             What::Gap(gap) => self.missing = self.missing.saturating_add(gap.lost),
             What::Unknown(_) => self.unknown.add(header),
             What::Decision(decision) if decision.evidence.request.subject.key() == *key => {
-                // A folder has the journal of one replica after that of another.
-                if self.decisions.last().is_some_and(|last| last.at_ms > at_ms) {
-                    return Ok(());
-                }
-                let next = Decided {
+                self.keep(Decided {
                     time: time(at_ms).to_string(),
                     replica: header.map(|header| header.replica.clone()),
                     candidates: candidates(&decision),
@@ -104,20 +100,29 @@ impl Recorded {
                     writes: Vec::new(),
                     kept: 0,
                     at_ms,
-                };
-                self.decisions.retain(|it| it.acts() && !next.acts());
-                self.decisions.push(next);
+                });
             }
             What::Write(_) if is_about(&entry.what, key) => {
-                if let Some(last) = self.decisions.last_mut().filter(|last| last.at_ms <= at_ms) {
-                    last.kept += size_of::<Entry>() + entry.encode().map_or(0, |bytes| bytes.len());
-                    last.writes.push(entry);
-                    check_kept(last.kept, format_args!("a write at {}", time(at_ms)))?;
+                if let Some(decided) = self.decisions.iter_mut().rfind(|decided| decided.at_ms <= at_ms) {
+                    decided.kept += size_of::<Entry>() + entry.encode().map_or(0, |bytes| bytes.len());
+                    decided.writes.push(entry);
+                    check_kept(decided.kept, format_args!("a write at {}", time(at_ms)))?;
                 }
             }
             _ => {}
         }
         Ok(())
+    }
+
+    /// Keeps the last decision and the last one that did something. They are found by their times, because a
+    /// folder has the journal of one replica after that of another.
+    fn keep(&mut self, next: Decided) {
+        let place = self.decisions.partition_point(|decided| decided.at_ms <= next.at_ms);
+        self.decisions.insert(place, next);
+        let last = self.decisions.len() - 1;
+        let acting = self.decisions.iter().rposition(Decided::acts);
+        let mut places = 0..;
+        self.decisions.retain(|_| places.next().is_some_and(|at| at == last || Some(at) == acting));
     }
 
     fn text(&self) -> String {
@@ -184,4 +189,43 @@ fn names(evidence: &Evidence) -> BTreeMap<Handle, Text> {
         _ => None,
     };
     evidence.exchanges.iter().filter_map(named).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bindery_core::{Action, Decision, GuardVerdict, Outcome, Request, Subject};
+    use bindery_journal::Wrote;
+
+    use super::*;
+
+    fn decision(at_ms: u64, acts: bool) -> Entry {
+        let volume = bindery_kit::volume("v");
+        let step = Action::DeleteVolume { volume: volume.target() }.into();
+        let decision = Decision::new(if acts { vec![step] } else { Vec::new() }, Outcome::Done);
+        let request = Request { now: 0, subject: Subject::SyncVolume(Arc::new(volume)) };
+        let evidence = Evidence { engine: "native".to_owned(), request, exchanges: Vec::new(), decision };
+        let (reads, redacted) = Default::default();
+        let guard = GuardVerdict::Passed;
+        let record = Record { evidence, guard, chain: None, policies: None, fuel: None, reads, redacted };
+        Entry { at_ms, what: What::Decision(Box::new(record)) }
+    }
+
+    fn write(at_ms: u64) -> Entry {
+        let (write, object) = ("delete volume".to_owned(), "v".to_owned());
+        let wrote = Wrote { write, object, claim: false, uid: None, version: None, result: Ok(None) };
+        Entry { at_ms, what: What::Write(wrote) }
+    }
+
+    #[test]
+    fn given_a_later_decision_of_another_replica_the_one_that_acted_is_kept() {
+        let mut found = Recorded::default();
+        // One replica has led before and after the other one.
+        for entry in [decision(1, true), decision(4, false), decision(2, true), write(3)] {
+            found.add(entry, &Key::Volume("v".into()), None).unwrap();
+        }
+        let kept: Vec<_> = found.decisions.iter().map(|it| (it.at_ms, it.writes.len())).collect();
+        assert_eq!(kept, [(2, 1), (4, 0)]);
+    }
 }
