@@ -12,6 +12,8 @@ const DEPTH_MAX: usize = 128;
 /// Most events (keys, values, ends) that anchors may repeat: without a bound, a small text expands to a huge
 /// one.
 const REPEATED_MAX: usize = 100_000;
+/// Most bytes of scalars that anchors may add to those of the text, for the same reason.
+const REPEATED_BYTES_MAX: usize = 16 << 20;
 
 /// One YAML document.
 pub(crate) struct Document {
@@ -26,7 +28,7 @@ pub(crate) fn documents(text: &str) -> Result<Vec<Document>, String> {
         let read = read.map_err(|error| error.render_with_formatter(&UserMessageFormatter))?;
         Ok(Document { line: read.referenced.line(), content: read.value })
     };
-    serde_saphyr::read_with_options(&mut text.as_bytes(), reading()).map(document).collect()
+    serde_saphyr::read_with_options(&mut text.as_bytes(), reading(text.len())).map(document).collect()
 }
 
 /// Writes a value as YAML.
@@ -37,8 +39,8 @@ pub(crate) fn write(mut out: &mut dyn Write, value: &impl Serialize) -> io::Resu
     })
 }
 
-/// Options for reading. Length is not limited: a list of all volumes of a cluster is long.
-fn reading() -> Options {
+/// Options for a text of that length, which is not limited: a list of all volumes of a cluster is long.
+fn reading(length: usize) -> Options {
     options! {
         budget: budget! {
             max_depth: DEPTH_MAX,
@@ -48,7 +50,7 @@ fn reading() -> Options {
             max_documents: usize::MAX,
             max_events: usize::MAX,
             max_nodes: usize::MAX,
-            max_total_scalar_bytes: usize::MAX,
+            max_total_scalar_bytes: length.saturating_add(REPEATED_BYTES_MAX),
             max_total_comment_bytes: usize::MAX,
         },
         legacy_octal_numbers: true,
@@ -94,12 +96,15 @@ mod tests {
             let before = n - 1;
             text + &format!("a{n}: &a{n} [*a{before}, *a{before}, *a{before}, *a{before}]\n")
         });
+        let anchors: String = (0..20).map(|n| format!("a{n}: &a{n} x\n")).collect();
+        let long = format!("{anchors}long: &long {}\nlist: [{}]", "x".repeat(MANY), "*long,".repeat(200));
         for (text, why) in [
             ("[".repeat(MANY), "recursion limit exceeded at line 1, column 129"),
             ("{a: ".repeat(MANY), "recursion limit exceeded at line 1, column 513"),
             ("- ".repeat(MANY), "YAML document too large or too complex"),
             ("? ".repeat(MANY), "YAML document too large or too complex"),
             (growing, "YAML document too large or too complex"),
+            (long, "YAML document too large or too complex"),
         ] {
             let said = documents(&text).err().unwrap();
             assert!(said.starts_with(why), "{said}");
