@@ -6,6 +6,8 @@ mod support;
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bindery_kit::{OciRegistry, Referrers, RegistrySettings};
 use bindery_registry::Layout;
@@ -124,6 +126,69 @@ fn given_a_server_that_makes_room_meanwhile_a_pull_into_its_folder_fails() {
     let pulled = policy(&home, &["pull", &tagged, "--to", "registry"]);
     let told = "registry lacks a part: a server may have made room there; run the command again: ";
     assert!(pulled.status == 2 && pulled.stderr.contains(told), "{pulled:?}");
+}
+
+#[test]
+fn given_a_signature_that_its_folder_has_lost_a_pull_into_it_fails() {
+    let registry = OciRegistry::start(RegistrySettings::default());
+    let home = home();
+    let (private, public) = key(&home, "ours");
+    let tagged = format!("oci://{}/team/same-zone:1.0.0", registry.host());
+    let reference = done(&home, &["push", "same-zone.wasm", &tagged]);
+    let reference = reference.trim_end();
+    done(&home, &["sign", reference, "--key", &private]);
+    let blobs = home.path().join("registry/blobs/sha256");
+    registry.intercept(move |_, path, _| {
+        // The last request, after the bundle was written.
+        if path.ends_with(".sig") {
+            for file in fs::read_dir(&blobs).into_iter().flatten().flatten() {
+                let bytes = fs::read(file.path()).unwrap();
+                if String::from_utf8_lossy(&bytes).contains("dsseEnvelope") {
+                    fs::remove_file(file.path()).unwrap();
+                }
+            }
+        }
+        None
+    });
+    let pulled = policy(&home, &["pull", reference, "--to", "registry", "--registry-key", &public]);
+    assert!(pulled.status == 2 && pulled.stderr.contains("registry lacks a part: "), "{pulled:?}");
+    assert!(pulled.stderr.contains("its signatures are 1 that cannot be read"), "{pulled:?}");
+}
+
+#[test]
+fn given_a_tag_that_moves_meanwhile_only_what_was_verified_is_kept() {
+    let registry = Arc::new(OciRegistry::start(RegistrySettings::default()));
+    let home = home();
+    let (private, public) = key(&home, "ours");
+    let [tagged, other] =
+        ["1.0.0", "2.0.0"].map(|tag| format!("oci://{}/team/same-zone:{tag}", registry.host()));
+    let reference = done(&home, &["push", "same-zone.wasm", &tagged]);
+    done(&home, &["sign", reference.trim_end(), "--key", &private]);
+    done(&home, &["push", "same-zone.wasm", &other, "--annotation", "of=another"]);
+    let unsigned = registry.manifest("team/same-zone", "2.0.0").unwrap();
+    let (moving, asked) = (Arc::clone(&registry), AtomicUsize::new(0));
+    registry.intercept(move |_, path, _| {
+        // Twice it names what is signed.
+        if path.ends_with("/manifests/1.0.0") && asked.fetch_add(1, Ordering::Relaxed) == 2 {
+            moving.put_manifest("team/same-zone", "1.0.0", &unsigned);
+        }
+        None
+    });
+    done(&home, &["pull", &tagged, "--to", "mirror", "--registry-key", &public]);
+    done(&home, &["verify", &tagged, "--layout", "mirror", "--registry-key", &public]);
+}
+
+#[test]
+fn given_a_tag_beside_the_digest_a_layout_is_pushed_under_both() {
+    let [outside, inside] = [(); 2].map(|()| OciRegistry::start(RegistrySettings::default()));
+    let home = home();
+    let tagged = format!("oci://{}/team/same-zone:1.0.0", outside.host());
+    let reference = done(&home, &["push", "same-zone.wasm", &tagged]);
+    let reference = reference.trim_end();
+    done(&home, &["pull", reference, "--to", "mirror"]);
+    let there = reference.replace(&outside.host(), &inside.host());
+    assert_eq!(done(&home, &["push", "mirror", &there]).trim_end(), there);
+    assert_eq!(inside.manifest("team/same-zone", "1.0.0"), outside.manifest("team/same-zone", "1.0.0"));
 }
 
 #[test]

@@ -274,7 +274,8 @@ fn file_name(layer: &Descriptor) -> String {
     name.to_owned()
 }
 
-/// Copies an artifact with its cases, its page and its signatures, byte by byte. Returns its digest.
+/// Copies an artifact with its cases, its page and its signatures, byte by byte. A bundle that is too large
+/// for a signature is left behind. Returns its digest.
 ///
 /// # Errors
 ///
@@ -309,6 +310,18 @@ pub async fn copy(from: &dyn Repository, to: &dyn Repository, name: &Name) -> Re
     Ok(digest)
 }
 
+/// Puts a tag on an artifact that is there.
+///
+/// # Errors
+///
+/// It cannot be read, is not that of a module, or the tag cannot be written.
+pub async fn put_tag(at: &dyn Repository, digest: Digest, tag: &str) -> Result<()> {
+    let name = Name::Digest(digest);
+    let (_, manifest) = pull_manifest(at, &name).await?;
+    let bytes = at.manifest(&name).await?;
+    at.put_manifest(&Name::Tag(tag.to_owned()), &manifest, &bytes).await
+}
+
 /// Copies a manifest with its configuration and its first layers.
 async fn copy_manifest(
     from: &dyn Repository,
@@ -319,6 +332,10 @@ async fn copy_manifest(
 ) -> Result<()> {
     let bytes = from.manifest(name).await?;
     let manifest = Manifest::parse(&bytes, &format!("manifest {name}"))?;
+    // An attestation is a bundle too, and no signature.
+    if manifest.kind() == media::BUNDLE && manifest.blobs().any(|blob| blob.size > blob_max as u64) {
+        return Ok(());
+    }
     for blob in manifest.blobs().take(1 + layers_max) {
         to.put_blob(&from.blob(blob, blob_max).await?).await?;
     }

@@ -5,9 +5,10 @@
 mod support;
 
 use bindery_kit::{OciRegistry, Referrers, RegistrySettings};
+use bindery_registry::limits::SIGNATURE_MAX;
 use bindery_registry::{
-    Access, Digest, Format, Layout, Name, PublicKey, Reference, RegistryError, Remote, Require, SigningKey,
-    TrustedKeys, copy, pull, push, sign, verify,
+    Access, Descriptor, Digest, Format, Layout, Name, PublicKey, Reference, RegistryError, Remote, Require,
+    SigningKey, TrustedKeys, copy, media, pull, push, sign, verify,
 };
 use rcgen::KeyPair;
 use serde_json::{Value, json};
@@ -108,6 +109,29 @@ async fn a_signature_of_another_artifact_does_not_count() {
     let why = unverified(verify(&remote, &digest, &any(&[&public])).await);
     assert!(why.contains("2 of another artifact"), "{why}");
     verify(&remote, &other, &any(&[&public])).await.unwrap();
+}
+
+/// As `cosign attest` writes a long list of packages.
+#[tokio::test]
+async fn given_an_attestation_beside_a_signature_the_artifact_is_copied() {
+    let (registry, remote, reference, digest) = pushed(RegistrySettings::default()).await;
+    let (ours, public) = key();
+    sign(&remote, &reference, &ours, Format::Bundle).await.unwrap();
+    let attestation = vec![b' '; SIGNATURE_MAX + 1];
+    registry.put_blob(&attestation);
+    let manifest = json!({
+        "schemaVersion": 2, "mediaType": media::MANIFEST, "artifactType": media::BUNDLE,
+        "subject": Descriptor { digest, ..Descriptor::of(media::MANIFEST, b"") },
+        "config": Descriptor::of(media::EMPTY, b"{}"),
+        "layers": [Descriptor::of(media::BUNDLE, &attestation)],
+    });
+    registry.put_manifest("team/policy", "attestation", manifest.to_string().as_bytes());
+    verify(&remote, &digest, &any(&[&public])).await.unwrap();
+
+    let folder = tempfile::tempdir().unwrap();
+    let layout = Layout::new(folder.path());
+    copy(&remote, &layout, &Name::Digest(digest)).await.unwrap();
+    verify(&layout, &digest, &any(&[&public])).await.unwrap();
 }
 
 /// The tag of the signatures that cosign 2 wrote, and the manifest under it.

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use bindery_core::is_dns_label;
-use bindery_registry::{Access, Artifact, Layout, Name, copy, pull};
+use bindery_registry::{
+    Access, Artifact, Digest, Layout, Name, Reference, Trust, copy, pull, put_tag, verify,
+};
 
 use super::registry::{KeyArguments, PlaceArguments};
 use super::verify::report;
@@ -55,15 +57,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             }
         }
         if let Some(folder) = &destination.to {
-            // By the tag too, so that it is found by it; a tag that has moved meanwhile is left out.
             let layout = Layout::new(folder);
             copy(&*repository, &layout, &Name::Digest(digest)).await?;
-            if let Name::Tag(_) = name
-                && pull(&*repository, &name).await?.0 == digest
-            {
-                copy(&*repository, &layout, &name).await?;
-            }
-            let kept = pull(&layout, &Name::Digest(digest)).await;
+            let kept = read_back(&layout, digest, &from.reference, trust.as_ref()).await;
             kept.with_context(|| {
                 let folder = folder.display();
                 format!("{folder} lacks a part: a server may have made room there; run the command again")
@@ -78,6 +74,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let (code, text) = outcome?;
     output::print(&text)?;
     Ok(code)
+}
+
+/// Tags an artifact in a layout, if the reference names it by its tag, and reads it back with its signatures.
+/// The registry is not asked again: the tag may name another artifact there by now.
+async fn read_back(
+    layout: &Layout,
+    digest: Digest,
+    reference: &Reference,
+    trust: Option<&Trust>,
+) -> Result<()> {
+    if let Some(Name::Tag(tag)) = reference.name() {
+        put_tag(layout, digest, &tag).await?;
+    }
+    pull(layout, &Name::Digest(digest)).await?;
+    if let Some(trust) = trust {
+        verify(layout, &digest, trust.of(reference)?).await?;
+    }
+    Ok(())
 }
 
 /// Writes the files of an artifact; returns what was written.

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 use bindery_host::{Host, Limits};
-use bindery_registry::{Access, Artifact, Extra, Layout, Reference, Repository, copy, push};
+use bindery_registry::{
+    Access, Artifact, Digest, Extra, Layout, Name, Reference, Repository, copy, push, put_tag,
+};
 
 use super::module::ModuleArgument;
 use super::registry::RegistryArguments;
@@ -71,14 +73,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn push_layout(
-    folder: &Path,
-    to: &dyn Repository,
-    reference: &Reference,
-) -> Result<bindery_registry::Digest> {
+async fn push_layout(folder: &Path, to: &dyn Repository, reference: &Reference) -> Result<Digest> {
     let name = reference.name();
     let name = name.with_context(|| format!("{reference}: name a tag or a digest of the layout"))?;
-    Ok(copy(&Layout::new(folder), to, &name).await?)
+    let digest = copy(&Layout::new(folder), to, &name).await?;
+    // Registries remove what no tag names.
+    if let (Name::Digest(_), Some(tag)) = (&name, reference.tag()) {
+        put_tag(to, digest, tag).await?;
+    }
+    Ok(digest)
 }
 
 fn artifact(arguments: &Arguments, path: &Path) -> Result<Artifact> {
