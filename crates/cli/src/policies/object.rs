@@ -229,6 +229,15 @@ impl LoadedObject {
         hosts: &Hosts,
         objects: &PolicyObjects,
     ) -> Result<(Effect, String), Fault> {
+        self.read_and_load(object, hosts, objects).await.map_err(Fault::shortened)
+    }
+
+    async fn read_and_load(
+        &mut self,
+        object: &Value,
+        hosts: &Hosts,
+        objects: &PolicyObjects,
+    ) -> Result<(Effect, String), Fault> {
         load::document(object)?;
         let (module, mut cases) = self.module(object, hosts, objects).await?;
         let newest = (*object == self.object).then(|| Digest::of(&module));

@@ -2,6 +2,10 @@
 
 use bindery_core::named_cases;
 
+/// The most characters that are told of a fault. Modules and registries choose some of them. A status that is
+/// too large cannot be written, and so would go on to tell of the generation before.
+const TOLD_MAX: usize = 4_096;
+
 /// Why a generation is not ready.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
@@ -40,6 +44,14 @@ named_cases! {
 }
 
 impl Fault {
+    /// The same, as far as it is told.
+    pub(super) fn shortened(mut self) -> Self {
+        if let Some((end, _)) = self.why.char_indices().nth(TOLD_MAX) {
+            self.why.truncate(end);
+        }
+        self
+    }
+
     /// Whether another try may succeed although nothing has changed. Where the module is in a ConfigMap, its
     /// change loads the object again.
     pub(super) fn may_pass(&self, has_config_map: bool) -> bool {

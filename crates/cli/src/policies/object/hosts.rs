@@ -147,4 +147,26 @@ mod tests {
         let fault = load(2, Some(again)).await.fault.unwrap();
         assert!(fault.cause == Cause::CompilerFailed && fault.why != "no memory", "{fault:?}");
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn given_a_module_with_endless_names_its_fault_fits_into_a_status() {
+        let cache: CacheArgument = arguments_of(&[]);
+        let hosts = Hosts::new(&cache, &arguments_of(&[]), RegistryModules::offline(&cache)).unwrap();
+        let sim = Sim::new(SimOptions::default());
+        let client = ApiClient::from(kube::Client::new(sim.service(), "default"));
+        let (objects, _watches) = PolicyObjects::new(&client);
+        let folder = tempfile::tempdir().unwrap();
+        let module = folder.path().join("m.wasm");
+        let imports = format!(r#"(component (import "{}" (instance)))"#, "a".repeat(50_000));
+        std::fs::write(&module, wat::parse_str(imports).unwrap()).unwrap();
+        let object = json!({
+            "apiVersion": "policy.bindery.dev/v1alpha1", "kind": "MatchPolicy",
+            "metadata": {"name": "p", "uid": "u", "generation": 1},
+            "spec": {"module": module},
+        });
+        let attempt = LoadedObject::new(object.clone()).attempt(&object, &hosts, &objects).await;
+        let Fault { cause, why } = attempt.err().unwrap();
+        assert_eq!((cause, why.len()), (Cause::ModuleInvalid, 4_096));
+        assert!(why.starts_with("the component imports aaaa"), "{why}");
+    }
 }

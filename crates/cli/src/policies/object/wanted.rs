@@ -1,12 +1,12 @@
 //! The modules that objects name, so that they are kept.
 
-use bindery_policy::{LastGood, ObjectStatus};
+use bindery_policy::{EffectMode, LastGood, ObjectStatus};
 use bindery_registry::Digest;
 use serde_json::Value;
 
 use super::super::registry::{Wanted, named_digest};
 use super::LoadedObject;
-use super::shadow::{is_in_shadow, is_shadow};
+use super::shadow::{is_shadow, mode};
 use crate::policy::module::CONFIG_MAP;
 
 impl LoadedObject {
@@ -28,21 +28,23 @@ pub(crate) fn wanted(all: &[(Value, Value)]) -> Vec<(Digest, Wanted)> {
 }
 
 /// The modules of registries that an object names now and in its earlier generations, by the digest that it
-/// names; those of ConfigMaps that were good, by the digest of their bytes.
+/// names; those of ConfigMaps that were good, by the digest of their bytes. That of the newest generation is
+/// wanted for what its mode says, the others for what the good one does.
 fn modules<'a>(
     object: &Value,
     good: Option<&'a LastGood>,
     history: &'a [LastGood],
 ) -> impl Iterator<Item = (Digest, Wanted)> {
-    let in_shadow = good.map_or_else(|| is_in_shadow(object), is_shadow);
-    let of = if in_shadow { Wanted::ForShadow } else { Wanted::ForEffect };
+    let of = |has_effect| if has_effect { Wanted::ForEffect } else { Wanted::ForShadow };
+    let newest = of(mode(object) == EffectMode::Enforce);
+    let of_earlier = good.map_or(newest, |good| of(!is_shadow(good)));
     let earlier =
         good.into_iter().chain(history).filter_map(|good| match good.spec.get("module")?.as_str()? {
             module if module.starts_with(CONFIG_MAP) => good.digest.parse().ok(),
             module => named_digest(module),
         });
-    let now = object["spec"]["module"].as_str().and_then(named_digest);
-    now.into_iter().chain(earlier).map(move |module| (module, of))
+    let now = object["spec"]["module"].as_str().and_then(named_digest).map(|module| (module, newest));
+    now.into_iter().chain(earlier.map(move |module| (module, of_earlier)))
 }
 
 #[cfg(test)]
@@ -89,5 +91,18 @@ mod tests {
         ];
         let expected = expected.map(|(of, wanted)| (digest(of), wanted));
         assert_eq!(wanted(&all), expected);
+    }
+
+    #[test]
+    fn given_another_mode_than_the_good_one_a_module_is_wanted_by_its_own() {
+        let of = |mode: &str, good: &str| {
+            let good = json!({"generation": 1, "digest": digest(40).to_string(), "spec": spec(4, good)});
+            wanted(&[(json!({"spec": spec(5, mode)}), json!({"lastGood": good}))])
+        };
+        let (shadow, effect) = (Wanted::ForShadow, Wanted::ForEffect);
+        assert_eq!(of("enforce", "shadow"), [(digest(5), effect), (digest(4), shadow)]);
+        assert_eq!(of("shadow", "enforce"), [(digest(5), shadow), (digest(4), effect)]);
+        let off = json!({"spec": spec(6, "off")});
+        assert_eq!(wanted(&[(off, Value::Null)]), [(digest(6), shadow)]);
     }
 }
