@@ -24,11 +24,24 @@ pub(crate) struct Document {
 
 /// The documents of a text that have content, in order; or an error with line and column.
 pub(crate) fn documents(text: &str) -> Result<Vec<Document>, String> {
+    let mut left = text.len().saturating_add(REPEATED_BYTES_MAX);
     let document = |read: Result<Spanned<Value>, Error>| {
         let read = read.map_err(|error| error.render_with_formatter(&UserMessageFormatter))?;
+        // The reader counts the text of each document on its own.
+        left = left.checked_sub(text_bytes(&read.value)).ok_or("its anchors repeat too much text")?;
         Ok(Document { line: read.referenced.line(), content: read.value })
     };
     serde_saphyr::read_with_options(&mut text.as_bytes(), reading(text.len())).map(document).collect()
+}
+
+/// Bytes of all keys and texts of a value.
+fn text_bytes(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(values) => values.iter().map(text_bytes).sum(),
+        Value::Object(fields) => fields.iter().map(|(key, value)| key.len() + text_bytes(value)).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    }
 }
 
 /// Writes a value as YAML.
@@ -97,14 +110,18 @@ mod tests {
             text + &format!("a{n}: &a{n} [*a{before}, *a{before}, *a{before}, *a{before}]\n")
         });
         let anchors: String = (0..20).map(|n| format!("a{n}: &a{n} x\n")).collect();
-        let long = format!("{anchors}long: &long {}\nlist: [{}]", "x".repeat(MANY), "*long,".repeat(200));
+        let repeating = |times| {
+            let (text, list) = ("x".repeat(MANY), "*long,".repeat(times));
+            format!("---\n{anchors}long: &long {text}\nlist: [{list}]\n")
+        };
         for (text, why) in [
             ("[".repeat(MANY), "recursion limit exceeded at line 1, column 129"),
             ("{a: ".repeat(MANY), "recursion limit exceeded at line 1, column 513"),
             ("- ".repeat(MANY), "YAML document too large or too complex"),
             ("? ".repeat(MANY), "YAML document too large or too complex"),
             (growing, "YAML document too large or too complex"),
-            (long, "YAML document too large or too complex"),
+            (repeating(200), "YAML document too large or too complex"),
+            (repeating(100).repeat(3), "its anchors repeat too much text"),
         ] {
             let said = documents(&text).err().unwrap();
             assert!(said.starts_with(why), "{said}");

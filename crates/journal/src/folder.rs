@@ -250,7 +250,7 @@ impl Sink for FolderWriter {
             && let Err(error) = self.end_file()
         {
             // The next file's header says where this one ends.
-            tracing::warn!(%error, "a file of the journal has no end record");
+            tracing::warn!(%error, "a file of the journal may have no end record on the disk");
         }
         let bytes = self.append(plain)?;
         Ok(Written { bytes, removed: self.removed })

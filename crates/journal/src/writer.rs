@@ -234,7 +234,7 @@ impl<S: Sink> Worker<S> {
             }
         }
         if let Err(error) = self.sink.end() {
-            tracing::warn!(%error, "the journal has no end record");
+            tracing::warn!(%error, "the journal may have no end record on the disk");
         }
     }
 

@@ -67,6 +67,7 @@ fn verify(journal: String, mut files: Files) -> Verified {
         }
     }
     let ends = match files.ending() {
+        _ if files.files_read() == 0 => "unknown: no file can be read",
         Ending::Ended => "its writer has ended it",
         Ending::Open => "its writer writes it still, or was killed",
         Ending::Torn => "inside a block: its writer writes it still, or was killed there",

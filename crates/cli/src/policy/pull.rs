@@ -76,7 +76,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// Tags an artifact in a layout, if the reference names it by its tag, and reads it back with its signatures.
+/// Reads an artifact and its signatures back from a layout, and tags it there if the reference names a tag.
 /// The registry is not asked again: the tag may name another artifact there by now.
 async fn read_back(
     layout: &Layout,
@@ -84,12 +84,12 @@ async fn read_back(
     reference: &Reference,
     trust: Option<&Trust>,
 ) -> Result<()> {
-    if let Some(Name::Tag(tag)) = reference.name() {
-        put_tag(layout, digest, &tag).await?;
-    }
     pull(layout, &Name::Digest(digest)).await?;
     if let Some(trust) = trust {
         verify(layout, &digest, trust.of(reference)?).await?;
+    }
+    if let Some(Name::Tag(tag)) = reference.name() {
+        put_tag(layout, digest, &tag).await?;
     }
     Ok(())
 }

@@ -47,7 +47,7 @@ impl Fault {
     /// The same, as far as it is told.
     pub(super) fn shortened(mut self) -> Self {
         if let Some((end, _)) = self.why.char_indices().nth(TOLD_MAX) {
-            self.why.truncate(end);
+            self.why.replace_range(end.., "…");
         }
         self
     }
