@@ -2,8 +2,8 @@
 
 use bindery_core::named_cases;
 
-/// The most characters that are told of a fault. Modules and registries choose some of them. A status that is
-/// too large cannot be written, and so would go on to tell of the generation before.
+/// Most characters of a fault in a status. Modules and registries choose some of them. The API server refuses
+/// a status that is too large, and the old one would stay.
 const TOLD_MAX: usize = 4_096;
 
 /// Why a generation is not ready.
@@ -44,7 +44,7 @@ named_cases! {
 }
 
 impl Fault {
-    /// The same, as far as it is told.
+    /// The same fault, cut to what a status may have.
     pub(super) fn shortened(mut self) -> Self {
         if let Some((end, _)) = self.why.char_indices().nth(TOLD_MAX) {
             self.why.replace_range(end.., "…");
