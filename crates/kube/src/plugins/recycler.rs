@@ -30,6 +30,7 @@ const POLL: Duration = Duration::from_secs(2);
 /// Time that a pod may take to start, in addition to its deadline, which counts from its start. Upstream
 /// waits for ever, so a pod that cannot be scheduled blocks its volume until it is deleted by hand.
 const START_MAX: Duration = Duration::from_secs(600);
+
 /// A recycler pod that was created.
 struct Pod {
     namespace: String,
