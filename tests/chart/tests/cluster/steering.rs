@@ -3,9 +3,10 @@
 use bindery_chart::{Objects, Operator, rendered};
 use bindery_cluster::Cluster;
 use bindery_kit::json;
+use http::Method;
 use serde_json::{Value, json};
 
-use crate::api_server::{create_namespace, install, start, until};
+use crate::api_server::{ADMIN, User, create_namespace, install, start, until};
 use crate::replica::{KINDS, ReleaseReplica};
 
 const MUTATING: [&str; 2] = ["MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"];
@@ -269,6 +270,40 @@ async fn the_api_servers_own_policy_steers_as_documented() {
     check_large_selector(&Operator::new(api.kubeconfig()));
     check_tools(&Operator::new(api.kubeconfig()));
     check_unsteered(&api).await;
+}
+
+#[tokio::test]
+async fn claims_that_cannot_be_steered_are_refused_on_demand() {
+    const LATE: &str = "/api/v1/namespaces/shop/persistentvolumeclaims/late";
+    const UPSTREAM: User = User {
+        name: "system:serviceaccount:kube-system:persistent-volume-binder",
+        groups: &["system:masters"],
+    };
+    let api = prepared().await;
+    let without_class = |name| claim("shop", name, json!({"storageClassName": null}));
+    api.create(&without_class("late"), "").await.unwrap();
+    let denying = json!({"steer": {"unsteered": "Deny"}});
+    install(&api, &rendered(&json::merged(values("policy"), denying)), &VALIDATING).await;
+    let source = json!({"kind": "PersistentVolumeClaim", "name": "s"});
+    let of_static = json!({"storageClassName": "manual", "dataSource": source});
+    let get_class = |user: User| {
+        let request = user.request(Method::PATCH, LATE, &json!({"spec": {"storageClassName": "local"}}));
+        api.send(request)
+    };
+    let is_refused = |answer: Result<Value, String>| match answer {
+        Err(why) if why.contains(UNSTEERED) => Ok(()),
+        other => Err(format!("{other:?}")),
+    };
+    // The API server reads each policy and each binding on its own.
+    for refused in [local("plain"), claim("shop", "filled", of_static), without_class("plain")] {
+        until("it is refused", async || is_refused(api.create(&refused, "dryRun=All").await)).await;
+    }
+    is_refused(get_class(ADMIN).await).unwrap();
+    let label = json!({"metadata": {"labels": {"team": "a"}}});
+    api.patch(LATE, &label).await.unwrap();
+    let given = get_class(UPSTREAM).await.unwrap();
+    assert_eq!(given["spec"]["storageClassName"], "local");
+    api.patch(LATE, &json!({"metadata": {"labels": {"team": "b"}}})).await.unwrap();
 }
 
 #[tokio::test]
