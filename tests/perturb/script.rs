@@ -140,11 +140,17 @@ refusals! {
     Unreadable = 200 "";
 }
 
-/// Each single perturbation that begins before point `active` and changes a run with these points.
+/// Each single perturbation that changes a run with these points: those that begin before point `active`, and
+/// restores that begin later, when the cluster is at rest, and take back its last write.
 pub(crate) fn all(points: &[Point], active: usize) -> Vec<Perturbation> {
     let effects = effects();
     let at = |at| effects.iter().map(move |&effect| Perturbation { at, effect });
-    (0..active).flat_map(at).filter(|perturbation| perturbation.changes(points)).collect()
+    let before_rest = (0..active).flat_map(at).filter(|perturbation| perturbation.changes(points));
+    let restores = |taken| {
+        let at_rest = active..points.len().min(active + taken);
+        at_rest.map(move |at| Perturbation { at, effect: Effect::Restore { points: taken } })
+    };
+    before_rest.chain(RESTORES.into_iter().flat_map(restores)).collect()
 }
 
 impl Perturbation {
