@@ -21,6 +21,7 @@ pub(crate) async fn keep(timeline: Arc<Timeline>) {
         timeline.until_up().await;
         let runs = |pod: &Value| !law::is_gated(pod) && pod["status"]["phase"] == "Pending";
         for pod in timeline.sim.objects("pods").into_iter().filter(runs) {
+            law::scrubbed_by(&timeline.sim, &pod).iter().for_each(|volume| timeline.note_scrub(volume));
             timeline.sim.put(merged(pod, json!({"status": {"phase": "Succeeded"}})));
         }
     }

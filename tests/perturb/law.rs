@@ -1,6 +1,5 @@
 //! What no write may do. The laws look at the API server's own state, at the moment of the write.
 
-use bindery_core::steer::RESERVED_FOR;
 use bindery_invariants::{Snapshot, Violation};
 use bindery_kit::ZONE;
 use bindery_kit::json::merged;
@@ -8,17 +7,22 @@ use bindery_sim::Sim;
 use http::Method;
 use serde_json::Value;
 
+use crate::plugin::PLUGIN;
 use crate::timeline::Timeline;
 
 /// What a write breaks if the API server carries it out.
-pub(crate) fn before(sim: &Sim, method: &Method, path: &str, body: &[u8]) -> Option<String> {
+pub(crate) fn before(timeline: &Timeline, method: &Method, path: &str, body: &[u8]) -> Option<String> {
+    let sim = &timeline.sim;
     let mut parts = path.trim_start_matches("/api/v1/").split('/');
     let first = parts.next()?;
     if first == "persistentvolumes" {
         let volume = sim.object("persistentvolumes", None, parts.next()?)?;
         return match *method {
             Method::DELETE => destroys(sim, &volume),
-            _ => misreserves(sim, &volume, &serde_json::from_slice(body).ok()?),
+            _ => {
+                let patch = serde_json::from_slice(body).ok()?;
+                misreserves(sim, &volume, &patch).or_else(|| offers(timeline, &volume, &patch))
+            }
         };
     }
     if first != "namespaces" {
@@ -48,6 +52,17 @@ pub(crate) fn at_rest(timeline: &Timeline) -> Vec<String> {
     violations(timeline, Snapshot::violations)
 }
 
+/// Volumes that the plugin should have deleted.
+pub(crate) fn left_volumes(sim: &Sim) -> Vec<String> {
+    let is_left = |volume: &Value| {
+        (volume["status"]["phase"] == "Released" || volume["status"]["phase"] == "Failed")
+            && volume["spec"]["persistentVolumeReclaimPolicy"] == "Delete"
+            && volume["metadata"]["annotations"]["pv.kubernetes.io/provisioned-by"] == PLUGIN
+    };
+    let left = sim.objects("persistentvolumes").into_iter().filter(is_left);
+    left.map(|volume| format!("volume {} is not deleted", volume["metadata"]["name"])).collect()
+}
+
 /// Pods that still have a scheduling gate. At rest no replica will remove it.
 pub(crate) fn left_pods(sim: &Sim) -> Vec<String> {
     let pods = sim.objects("pods").into_iter().filter(is_gated);
@@ -63,8 +78,11 @@ fn violations(timeline: &Timeline, found: fn(&Snapshot) -> Vec<Violation>) -> Ve
     found(&snapshot).iter().filter(|violation| !is_allowed(violation)).map(ToString::to_string).collect()
 }
 
-/// Why the data of a volume must be kept: a claim has it.
+/// Why the data of a volume must be kept: its policy says so, or a claim has it.
 pub(crate) fn destroys(sim: &Sim, volume: &Value) -> Option<String> {
+    if volume["spec"]["persistentVolumeReclaimPolicy"] == "Retain" {
+        return Some(format!("volume {} is destroyed, and is to be kept", volume["metadata"]["name"]));
+    }
     let owner = sim.objects("persistentvolumeclaims").into_iter().find(|claim| has(claim, volume))?;
     let (volume, claim) = (&volume["metadata"]["name"], &owner["metadata"]["name"]);
     Some(format!("volume {volume} is destroyed, and claim {claim} has it"))
@@ -85,14 +103,18 @@ pub(crate) fn scrubs_under_a_pod(timeline: &Timeline, name: &str) -> Option<Stri
     Some(format!("volume {name} is scrubbed, and pod {} uses it", pod["metadata"]["name"]))
 }
 
-/// Why a pod must not run as it is written: it destroys the data of a volume that a claim has.
+/// Why a pod must not run as it is written: it destroys the data of a volume that must be kept.
 fn scrubs(sim: &Sim, pod: &Value) -> Option<String> {
+    let scrubbed = if is_gated(pod) { Vec::new() } else { scrubbed_by(sim, pod) };
+    scrubbed.iter().find_map(|volume| destroys(sim, volume))
+}
+
+/// The volumes of NFS that a recycler pod scrubs.
+pub(crate) fn scrubbed_by(sim: &Sim, pod: &Value) -> Vec<Value> {
     let source = &pod["spec"]["volumes"][0]["nfs"];
-    if is_gated(pod) || source.is_null() {
-        return None;
-    }
-    let volumes = sim.objects("persistentvolumes").into_iter();
-    volumes.filter(|volume| volume["spec"]["nfs"] == *source).find_map(|volume| destroys(sim, &volume))
+    let mut volumes = sim.objects("persistentvolumes");
+    volumes.retain(|volume| !source.is_null() && volume["spec"]["nfs"] == *source);
+    volumes
 }
 
 /// Whether a scheduling gate keeps a pod from running.
@@ -116,15 +138,29 @@ fn loses(sim: &Sim, claim: &Value, patch: &Value) -> Option<String> {
     (is_free || has(claim, &volume)).then(|| "the claim is written Lost, and its volume exists".to_owned())
 }
 
-/// Why mode steer must not reserve a volume: the policy of these scenarios rejects it for the claim.
+/// Why a volume must not be reserved: the policy of these scenarios rejects it for the claim.
 fn misreserves(sim: &Sim, volume: &Value, patch: &Value) -> Option<String> {
-    patch["metadata"]["annotations"][RESERVED_FOR].as_str()?;
     let (namespace, name) =
         (patch["spec"]["claimRef"]["namespace"].as_str()?, patch["spec"]["claimRef"]["name"].as_str()?);
+    if volume["spec"]["claimRef"]["name"] == name {
+        return None;
+    }
     let claim = sim.object("persistentvolumeclaims", Some(namespace), name)?;
     let [wanted, zone] = [&claim, volume].map(|object| &object["metadata"]["labels"][ZONE]);
     let is_rejected = !wanted.is_null() && wanted != zone;
     is_rejected.then(|| format!("a volume of zone {zone} is reserved for a claim of zone {wanted}"))
+}
+
+/// Why a volume must not leave a claim that is gone: it was not scrubbed.
+fn offers(timeline: &Timeline, volume: &Value, patch: &Value) -> Option<String> {
+    let uid = |volume: &Value| volume["spec"]["claimRef"]["uid"].clone();
+    let owner = uid(volume);
+    let is_recycled = volume["spec"]["persistentVolumeReclaimPolicy"] == "Recycle";
+    let leaves = !owner.is_null() && uid(&merged(volume.clone(), patch.clone())) != owner;
+    let is_owner = |claim: &Value| claim["metadata"]["uid"] == owner;
+    let lives = timeline.sim.map_objects("persistentvolumeclaims", is_owner).contains(&true);
+    let is_wrong = is_recycled && leaves && !lives && !timeline.is_scrubbed(volume);
+    is_wrong.then(|| format!("volume {} is offered again, and was not scrubbed", volume["metadata"]["name"]))
 }
 
 /// Why a claim must not get the volume: another claim has it.

@@ -24,6 +24,13 @@ use crate::timeline::{Point, Timeline, WatchFault};
 
 type Answer = Result<Response<UnsyncBoxBody<Bytes, Infallible>>, AnswerLost>;
 
+/// The version of a kind that an answer tells.
+#[derive(Clone, Copy)]
+struct Told {
+    kind: usize,
+    version: u64,
+}
+
 /// The network of one replica, or of upstream's binder.
 #[derive(Clone)]
 pub(crate) struct Network {
@@ -71,6 +78,7 @@ impl Network {
             Some(Effect::Swallow) => return std::future::pending().await,
             _ => {}
         }
+        let (timeline, replica) = (Arc::clone(&self.timeline), self.replica);
         // A request that was sent arrives, even if the replica gives it up or dies.
         let carried = tokio::spawn(async move {
             self.timeline.until_connected(self.replica).await;
@@ -89,7 +97,15 @@ impl Network {
             answer
         });
         let answer = carried.await.map_err(|_| AnswerLost)?;
-        if effect == Some(Effect::LoseAnswer) { Err(AnswerLost) } else { answer }
+        if effect == Some(Effect::LoseAnswer) {
+            return Err(AnswerLost);
+        }
+        if let Some(Told { kind, version }) =
+            answer.as_ref().ok().and_then(|answer| answer.extensions().get())
+        {
+            timeline.answered(replica, *kind, *version);
+        }
+        answer
     }
 
     /// Has the API server carry out a request, and holds it against the laws.
@@ -106,9 +122,13 @@ impl Network {
             return self.watch(request, kind).await;
         }
         let sim = &self.timeline.sim;
-        let before = law::before(sim, &method, uri.path(), body);
-        let answer = sim.service().oneshot(request).await?;
+        let before = law::before(&self.timeline, &method, uri.path(), body);
+        let mut answer = sim.service().oneshot(request).await?;
+        if let Some(kind) = told(&method, &uri).filter(|_| answer.status().is_success()) {
+            answer.extensions_mut().insert(Told { kind, version: sim.revision() });
+        }
         if is_write(&method, &uri) && answer.status().is_success() {
+            self.timeline.note_volumes();
             for violation in before.into_iter().chain(law::after(&self.timeline)) {
                 self.timeline.violated(&format!("replica {}: {method} {uri}", self.replica), &violation);
             }
@@ -190,6 +210,16 @@ fn is_write(method: &Method, uri: &Uri) -> bool {
 fn kind(uri: &Uri) -> Option<usize> {
     let (path, resource) = uri.path().rsplit_once('/')?;
     KINDS.iter().position(|kind| *kind == resource && !path.contains("/namespaces/"))
+}
+
+/// The index of the kind whose version an answer tells: that of a whole list, or of a volume or claim that is
+/// written.
+fn told(method: &Method, uri: &Uri) -> Option<usize> {
+    match *method {
+        Method::GET => kind(uri),
+        Method::DELETE => None,
+        _ => KINDS[..2].iter().position(|kind| uri.path().split('/').any(|part| part == *kind)),
+    }
 }
 
 /// The answer to a refused request.

@@ -1,6 +1,6 @@
 //! The in-tree plugin of the scenarios. Both replicas use the same assets.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use bindery_core::{Plugin as Description, PluginOperation, Text, Volume};
 use bindery_kube::Template;
 use futures::future::{BoxFuture, FutureExt as _};
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::delay::pass;
 use crate::law;
@@ -25,8 +25,8 @@ const LASTS: Duration = Duration::from_secs(3);
 #[derive(Clone)]
 pub(crate) struct Assets {
     timeline: Arc<Timeline>,
-    /// Assets that were made and not deleted, by the name of their volume.
-    made: Arc<Mutex<BTreeSet<String>>>,
+    /// Whether an asset exists that was made once, by the name of its volume.
+    made: Arc<Mutex<BTreeMap<String, bool>>>,
     /// How many of the next calls fail.
     failures: Arc<Mutex<usize>>,
 }
@@ -36,16 +36,35 @@ impl Assets {
         Self { timeline: Arc::clone(timeline), made: Arc::default(), failures: Arc::default() }
     }
 
+    /// Notes the asset of a volume that the user creates.
+    pub(crate) fn adopt(&self, volume: &Value) {
+        let by = &volume["metadata"]["annotations"]["pv.kubernetes.io/provisioned-by"];
+        if let (true, Some(name)) = (by == PLUGIN, volume["metadata"]["name"].as_str()) {
+            self.made.lock().insert(name.to_owned(), true);
+        }
+    }
+
     /// Assets that have no volume.
     pub(crate) fn orphans(&self) -> Vec<String> {
+        self.of_which(|exists, has_volume| exists && !has_volume)
+    }
+
+    /// Volumes whose assets were deleted.
+    pub(crate) fn emptied(&self) -> Vec<String> {
+        self.of_which(|exists, has_volume| !exists && has_volume)
+    }
+
+    /// The names for which a condition holds: by whether the asset exists, and whether the volume does.
+    fn of_which(&self, holds: impl Fn(bool, bool) -> bool) -> Vec<String> {
+        let has_volume = |name: &str| self.timeline.sim.object("persistentvolumes", None, name).is_some();
         let made = self.made.lock();
-        let has_volume = |name: &&String| self.timeline.sim.object("persistentvolumes", None, name).is_some();
-        made.iter().filter(|name| !has_volume(name)).cloned().collect()
+        let found = made.iter().filter(|(name, exists)| holds(**exists, has_volume(name)));
+        found.map(|(name, _)| name.clone()).collect()
     }
 
     /// How many assets there are.
     pub(crate) fn count(&self) -> usize {
-        self.made.lock().len()
+        self.made.lock().values().filter(|exists| **exists).count()
     }
 
     /// Has that many of the next calls fail.
@@ -61,7 +80,7 @@ impl Assets {
     }
 
     fn make(&self, order: &Order) -> Template {
-        self.made.lock().insert(order.name.to_string());
+        self.made.lock().insert(order.name.to_string(), true);
         Template(json!({
             "apiVersion": "v1",
             "kind": "PersistentVolume",
@@ -86,7 +105,7 @@ impl Assets {
         self.destroy(&name, "deletes");
         self.fails()?;
         pass(LASTS).await;
-        self.made.lock().remove(&name);
+        self.made.lock().insert(name, false);
         Ok(())
     }
 }
@@ -124,6 +143,15 @@ impl Plugin<Template> for Assets {
             self.timeline.violated("the plugin recycles", &violation);
         }
         let recycled = self.fails();
-        pass(LASTS).map(|()| recycled).boxed()
+        let (timeline, name) = (Arc::clone(&self.timeline), volume.name.to_string());
+        let recycled = async move {
+            let before = timeline.sim.object("persistentvolumes", None, &name);
+            pass(LASTS).await;
+            if let (Ok(()), Some(volume)) = (&recycled, before) {
+                timeline.note_scrub(&volume);
+            }
+            recycled
+        };
+        recycled.boxed()
     }
 }

@@ -20,7 +20,7 @@ use crate::network::Network;
 use crate::plugin::Assets;
 use crate::replica::Replica;
 use crate::scenario::Scenario;
-use crate::script::{Perturbation, REPLICAS, may_leave_pods, replaces_a_leader, restores};
+use crate::script::{self, Perturbation, REPLICAS, Script, may_leave_pods, replaces_a_leader, restores};
 use crate::timeline::{Point, Timeline};
 use crate::upstream;
 use crate::user::User;
@@ -102,6 +102,19 @@ fn note_panics() {
     PANICS.set(false);
 }
 
+/// A script with a second disturbance, chosen by a number from the run with the first one. It may hit a
+/// request by which a new leader goes on with what the earlier one had begun.
+pub(crate) fn with_second(scenario: &'static Scenario, first: Perturbation, number: usize) -> Script {
+    let mut perturbations = vec![first];
+    // A run that fails by the first one alone is reported by its script.
+    if let Ok(outcome) = run(scenario, &perturbations) {
+        let seconds = script::all(&outcome.points, outcome.active);
+        let second = seconds.get(number % seconds.len().max(1));
+        perturbations.extend(second.map(|second| second.of_any_length(number)));
+    }
+    Script { scenario: scenario.name.to_owned(), perturbations }
+}
+
 async fn disturbed(scenario: &'static Scenario, perturbations: &[Perturbation]) -> Result<Outcome, Failure> {
     let timeline = Arc::new(Timeline::new(scenario, perturbations));
     let assets = Assets::new(&timeline);
@@ -139,10 +152,16 @@ async fn disturbed(scenario: &'static Scenario, perturbations: &[Perturbation]) 
     }
     let mut orphans = assets.orphans();
     // A restore forgets volumes whose assets were made. A leader that dies leaves the asset of a claim that
-    // needs it no more, as upstream does.
+    // needs it no more, and that had no volume yet, as upstream does.
     let may_leave = replaces_a_leader(perturbations);
-    orphans.retain(|name| !is_restored && (!may_leave || is_awaited(&timeline.sim, name)));
+    let is_needless = |name: &str| !timeline.had_volume(name) && !is_awaited(&timeline.sim, name);
+    orphans.retain(|name| !is_restored && !(may_leave && is_needless(name)));
     violations.extend(orphans.into_iter().map(|name| format!("asset {name} has no volume")));
+    if !is_restored {
+        let emptied = assets.emptied().into_iter();
+        violations.extend(emptied.map(|name| format!("volume {name} has lost its asset")));
+        violations.extend(law::left_volumes(&timeline.sim));
+    }
     if !is_restored && !may_leave_pods(perturbations, &timeline.points()) {
         violations.extend(law::left_pods(&timeline.sim));
     }

@@ -1,5 +1,5 @@
-//! Every script, in an order that does not change, on all cores. A file has what was tried, so that an
-//! interrupted soak continues.
+//! Every script, on all cores. The order does not change, except for pairs by a seed in scenarios with
+//! policies. A file has what was tried, so that an interrupted soak continues.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -11,6 +11,7 @@ use bindery_kit::number_from_env;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use crate::run::with_second;
 use crate::scenario::Scenario;
 use crate::script::{Perturbation, Script};
 
@@ -70,9 +71,9 @@ impl Scripts {
                     usize::try_from(hasher.finish() % of as u64).expect("it is below a usize")
                 };
                 let (scenario, singles) = &self.singles[chosen("scenario", self.singles.len())];
-                let perturbation =
-                    |choice| singles[chosen(choice, singles.len())].of_any_length(chosen(choice, usize::MAX));
-                (scenario, vec![perturbation("first"), perturbation("second")])
+                let number = chosen("length", usize::MAX);
+                let first = singles[chosen("first", singles.len())].of_any_length(number);
+                return Some(with_second(scenario, first, chosen("second", usize::MAX)));
             }
         };
         Some(Script { scenario: scenario.name.to_owned(), perturbations })

@@ -1,12 +1,13 @@
 //! The points of a run, and the disturbances that begin at them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bindery_controller::Mode;
 use bindery_sim::{Sim, SimOptions, Snapshot};
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -67,6 +68,10 @@ pub(crate) struct Timeline {
     terms: AtomicUsize,
     /// Whether upstream's binder is on.
     pub(crate) upstream: watch::Sender<bool>,
+    /// Names of all volumes that there ever were.
+    volumes: Mutex<BTreeSet<String>>,
+    /// Volumes that were scrubbed, with the UID of the claim that had left them.
+    scrubbed: Mutex<BTreeSet<(String, String)>>,
     violations: Mutex<Vec<String>>,
 }
 
@@ -75,8 +80,8 @@ struct Link {
     /// Nothing passes until then.
     isolated_until: Mutex<Option<Instant>>,
     kinds: [KindLink; KINDS.len()],
-    /// Whether etcd was restored while it ran, and the current version was not below one that it had
-    /// received, at each list or watch since: other clients had written as many versions as were taken back.
+    /// Whether a restore has taken back a version that it had received, and no list or watch since began at a
+    /// version below the newest that it had received.
     misses_restore: AtomicBool,
 }
 
@@ -97,7 +102,7 @@ struct KindLink {
     cuts: watch::Sender<usize>,
     /// What happens to the next watch.
     fault: Mutex<Option<WatchFault>>,
-    /// The newest version that has passed.
+    /// The newest version that the replica was told, by a frame or an answer.
     newest: AtomicU64,
 }
 
@@ -117,6 +122,8 @@ impl Timeline {
             mode: Mutex::new(scenario.mode),
             terms: AtomicUsize::default(),
             upstream: watch::Sender::new(scenario.mode != Mode::Own),
+            volumes: Mutex::default(),
+            scrubbed: Mutex::default(),
             violations: Mutex::default(),
         }
     }
@@ -153,8 +160,10 @@ impl Timeline {
         let snapshot = saved.get(&number).expect("it was saved when the point came");
         self.sim.restore(snapshot);
         *self.down_until.lock() = Some(Instant::now() + DOWN);
+        let revision = self.sim.revision();
         for link in &self.links {
-            link.misses_restore.store(true, Ordering::Relaxed);
+            let knows_more = |kind: &KindLink| kind.newest.load(Ordering::Relaxed) > revision;
+            link.misses_restore.fetch_or(link.kinds.iter().any(knows_more), Ordering::Relaxed);
             link.kinds.iter().for_each(KindLink::cut);
         }
     }
@@ -166,15 +175,25 @@ impl Timeline {
         }
     }
 
+    /// Notes a version that the answer to a request has told a replica.
+    pub(crate) fn answered(&self, replica: usize, kind: usize, version: u64) {
+        let link = &self.links[replica];
+        link.kinds[kind].newest.fetch_max(version, Ordering::Relaxed);
+        // A restore has taken it back meanwhile.
+        link.misses_restore.fetch_or(version > self.sim.revision(), Ordering::Relaxed);
+    }
+
     /// Notes that a replica lists or watches a kind, so that it can learn the current version.
     pub(crate) fn asked(&self, replica: usize, kind: usize) {
         let link = &self.links[replica];
         if self.sim.revision() < link.kinds[kind].newest.load(Ordering::Relaxed) {
             link.misses_restore.store(false, Ordering::Relaxed);
+            // It forgets all versions, and lists all kinds again.
+            link.kinds.iter().for_each(|kind| kind.newest.store(0, Ordering::Relaxed));
         }
     }
 
-    /// Whether every replica can have noticed that etcd was restored.
+    /// Whether every replica has noticed a restore, or had received nothing that it took back.
     pub(crate) fn is_restore_noticed(&self) -> bool {
         self.links[..REPLICAS].iter().all(|link| !link.misses_restore.load(Ordering::Relaxed))
     }
@@ -202,6 +221,12 @@ impl Timeline {
         let mut reached = self.reached.subscribe();
         // The sender lives as long as this, so waiting cannot fail.
         let _ = reached.wait_for(|reached| *reached >= points).await;
+    }
+
+    /// Waits for the next point.
+    pub(crate) async fn until_next_point(&self) {
+        let points = *self.reached.borrow();
+        self.until(points + 1).await;
     }
 
     /// Whether a restore takes back what the user does.
@@ -325,6 +350,27 @@ impl Timeline {
         self.points.lock().iter().filter(|point| point.is_write).count()
     }
 
+    /// Notes the names of all volumes, after a write.
+    pub(crate) fn note_volumes(&self) {
+        let name = |volume: &Value| volume["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        self.volumes.lock().extend(self.sim.map_objects("persistentvolumes", name));
+    }
+
+    /// Whether there ever was a volume of that name.
+    pub(crate) fn had_volume(&self, name: &str) -> bool {
+        self.volumes.lock().contains(name)
+    }
+
+    /// Notes that a volume was scrubbed.
+    pub(crate) fn note_scrub(&self, volume: &Value) {
+        self.scrubbed.lock().insert(tenure(volume));
+    }
+
+    /// Whether a volume was scrubbed while it had its present claimRef.
+    pub(crate) fn is_scrubbed(&self, volume: &Value) -> bool {
+        self.scrubbed.lock().contains(&tenure(volume))
+    }
+
     /// Notes that a law is broken, by the write that breaks it.
     pub(crate) fn violated(&self, write: &str, violation: &str) {
         let mut violations = self.violations.lock();
@@ -363,6 +409,12 @@ impl KindLink {
     fn cut(&self) {
         self.cuts.send_modify(|cuts| *cuts += 1);
     }
+}
+
+/// The name of a volume, and the UID of the claim that has it or has left it.
+fn tenure(volume: &Value) -> (String, String) {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    (text(&volume["metadata"]["name"]), text(&volume["spec"]["claimRef"]["uid"]))
 }
 
 /// The newest version in a frame of objects as JSON; 0 if it has none.

@@ -61,6 +61,7 @@ impl User {
             std::future::pending::<()>().await;
         }
         assert!(code.is_success(), "{method} {path}: {}", String::from_utf8_lossy(&body));
+        self.timeline.note_volumes();
     }
 
     pub(crate) async fn create(&self, object: Value) {
@@ -71,7 +72,8 @@ impl User {
             "Node" => "/api/v1/nodes",
             _ => "/apis/storage.k8s.io/v1/storageclasses",
         };
-        self.send(Method::POST, path, object).await;
+        self.send(Method::POST, path, object.clone()).await;
+        self.assets.adopt(&object);
     }
 
     /// Creates a volume by server-side apply, so that the simulator keeps its managedFields.
@@ -181,10 +183,18 @@ impl User {
         self.until_bound("c1").await;
     }
 
-    /// Waits for the reservation of a volume.
+    /// Waits until a claim is Pending after the time that a decision takes.
+    pub(crate) async fn until_waits(&self, claim: &str) {
+        self.until_led().await;
+        self.until_phase(CLAIMS, claim, "Pending").await;
+    }
+
+    /// Waits for the reservation of a volume, up to the next point: before a further write of the bind.
     pub(crate) async fn until_reserved(&self, volume: &str) {
-        let holds = |user: &Self| !user.object(VOLUMES, volume)["spec"]["claimRef"]["uid"].is_null();
-        self.until(&format!("volume {volume} is reserved"), holds).await;
+        format!("volume {volume} is reserved").clone_into(&mut self.waits_for.lock());
+        while self.object(VOLUMES, volume)["spec"]["claimRef"]["uid"].is_null() {
+            self.timeline.until_next_point().await;
+        }
     }
 
     /// Does what the provisioner of a driver does: makes the volume that a claim asks for.

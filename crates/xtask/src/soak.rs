@@ -49,7 +49,7 @@ pub(crate) struct Arguments {
     worlds: u32,
     /// Scripts of `pairs` in all. Every single disturbance is tried in any case, and every pair of the
     /// smallest scenarios.
-    #[arg(long, default_value_t = 1_700_000)]
+    #[arg(long, default_value_t = 1_760_000)]
     scripts: u32,
     /// States that are visited of each large world of the model, about 100 bytes of memory each.
     #[arg(long, default_value_t = 12_000_000)]

@@ -14,7 +14,7 @@ scenarios! {
     }
     "a claim waits for its volume", &[], |user| {
         user.create(claim("c1", json!({}))).await;
-        user.until_phase(CLAIMS, "c1", "Pending").await;
+        user.until_waits("c1").await;
         user.create(plain("v1")).await;
         user.until_bound("c1").await;
     }
@@ -71,14 +71,14 @@ scenarios! {
         user.create(plain("v1")).await;
         let large = json!({"spec": {"resources": {"requests": {"storage": "5Gi"}}}});
         user.create(claim("c1", large)).await;
-        user.until_phase(CLAIMS, "c1", "Pending").await;
+        user.until_waits("c1").await;
         user.create(volume("v2", json!({"spec": {"capacity": {"storage": "10Gi"}}}))).await;
         user.until_bound("c1").await;
     }
     "a volume of the wrong mode is passed over", &[], |user| {
         user.create(volume("v1", json!({"spec": {"volumeMode": "Block"}}))).await;
         user.create(claim("c1", json!({}))).await;
-        user.until_phase(CLAIMS, "c1", "Pending").await;
+        user.until_waits("c1").await;
         user.create(volume("v2", json!({"spec": {"capacity": {"storage": "2Gi"}}}))).await;
         user.until_bound("c1").await;
     }
@@ -104,7 +104,7 @@ scenarios! {
     "a claim gets modes and attributes of its volume", &[], |user| {
         let class = json!({"spec": {"volumeAttributesClassName": "fast"}});
         user.create(claim("c1", class)).await;
-        user.until_phase(CLAIMS, "c1", "Pending").await;
+        user.until_waits("c1").await;
         user.create(plain("v1")).await;
         let modes = ["ReadWriteOnce", "ReadOnlyMany"];
         let driver = json!({"driver": DRIVER, "volumeHandle": "v2"});
@@ -139,11 +139,19 @@ scenarios! {
         user.create(claim("c1", json!({}))).await;
         user.until_bound("c1").await;
     }
+    "a volume that is being resized gives the capacity from before", &[Rule::ClaimStatus], |user| {
+        let annotations = json!({"volume.alpha.kubernetes.io/pre-resize-capacity": "1Gi"});
+        let spec = json!({"capacity": {"storage": "2Gi"}});
+        user.bind(volume("v1", json!({"metadata": {"annotations": annotations}, "spec": spec}))).await;
+        user.until("the claim has the capacity from before", |user| {
+            user.object(CLAIMS, "c1")["status"]["capacity"]["storage"] == "1Gi"
+        }).await;
+    }
     "a reserved volume is too small", &[Rule::Reservation, Rule::PairCompleted], |user| {
         let small = json!({"spec": {"capacity": {"storage": "512Mi"}}});
         user.create(merged(reserved("v1", "c1"), small)).await;
         user.create(claim("c1", json!({}))).await;
-        user.until_phase(CLAIMS, "c1", "Pending").await;
+        user.until_waits("c1").await;
         user.create(plain("v2")).await;
         user.until_bound("c1").await;
     }

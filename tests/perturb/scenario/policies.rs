@@ -40,6 +40,12 @@ scenarios! {
         user.create(claim("c2", json!({}))).await;
         user.until_bound("c2").await;
     }
+    "a reclaimer has a volume recycled", &[], with recycling, |user| {
+        user.bind(plain("v1")).await;
+        user.delete(CLAIMS, "c1").await;
+        user.create(claim("c2", json!({}))).await;
+        user.until_bound("c2").await;
+    }
     "a policy rejects the smallest volume", &[], with same_zone, |user| {
         user.create(in_zone("v1", "b", "1Gi")).await;
         user.create(in_zone("v2", "a", "5Gi")).await;
@@ -49,14 +55,14 @@ scenarios! {
     "a volume gets the label that a policy wants", &[], with same_zone, |user| {
         user.create(in_zone("v1", "b", "1Gi")).await;
         user.create(labelled("c1", ZONE, "a")).await;
-        user.until_phase(CLAIMS, "c1", "Pending").await;
+        user.until_waits("c1").await;
         user.patch(VOLUMES, "v1", json!({"metadata": {"labels": {ZONE: "a"}}})).await;
         until_claim_has(user, "v1").await;
     }
     "a claim gets the label that a policy wants", &[], with same_zone, |user| {
         user.create(in_zone("v1", "b", "1Gi")).await;
         user.create(labelled("c1", ZONE, "a")).await;
-        user.until_phase(CLAIMS, "c1", "Pending").await;
+        user.until_waits("c1").await;
         user.patch(CLAIMS, "c1", json!({"metadata": {"labels": {ZONE: "b"}}})).await;
         until_claim_has(user, "v1").await;
     }
@@ -71,8 +77,15 @@ fn deleting_later() -> Chain {
 }
 
 fn offering_again() -> Chain {
-    let offers = reclaim_rule("offer", ByLabel(|_| Ok(Wish::OfferAgain)));
-    reclaiming(ReclaimRule { allow: vec![Allowed::OfferAgain], ..offers })
+    allowed(Allowed::OfferAgain, reclaim_rule("offer", ByLabel(|_| Ok(Wish::OfferAgain))))
+}
+
+fn recycling() -> Chain {
+    allowed(Allowed::Recycle, reclaim_rule("recycle", ByLabel(|_| Ok(Wish::Recycle))))
+}
+
+fn allowed(allowed: Allowed, rule: ReclaimRule) -> Chain {
+    reclaiming(ReclaimRule { allow: vec![allowed], ..rule })
 }
 
 fn reclaiming(rule: ReclaimRule) -> Chain {

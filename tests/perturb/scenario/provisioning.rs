@@ -42,13 +42,13 @@ scenarios! {
     }
     "a claim waits for its class", &[], |user| {
         user.create(in_class("c1", "gold")).await;
-        user.until_phase(CLAIMS, "c1", "Pending").await;
+        user.until_waits("c1").await;
         user.create(class("gold", PLUGIN, json!({}))).await;
         user.until_bound("c1").await;
     }
     "a default class comes later", &[], |user| {
         user.create(claim("c1", json!({"spec": {"storageClassName": null}}))).await;
-        user.until_phase(CLAIMS, "c1", "Pending").await;
+        user.until_waits("c1").await;
         let annotations = json!({"storageclass.kubernetes.io/is-default-class": "true"});
         user.create(class("gold", PLUGIN, json!({"metadata": {"annotations": annotations}}))).await;
         user.until_bound("c1").await;
@@ -56,7 +56,7 @@ scenarios! {
     "a claim waits for its consumer, and a provisioner provisions", &[], |user| {
         user.create(waiting_class("late", DRIVER)).await;
         user.create(in_class("c1", "late")).await;
-        user.until_phase(CLAIMS, "c1", "Pending").await;
+        user.until_waits("c1").await;
         let selected = json!({"volume.kubernetes.io/selected-node": "n1"});
         user.patch(CLAIMS, "c1", json!({"metadata": {"annotations": selected}})).await;
         user.provision("c1", DRIVER).await;
@@ -89,7 +89,7 @@ scenarios! {
         user.create(waiting_class("late", PLUGIN)).await;
         user.assets.fail(1);
         user.create(in_class("c1", "late")).await;
-        user.until_phase(CLAIMS, "c1", "Pending").await;
+        user.until_waits("c1").await;
         user.patch(CLAIMS, "c1", node.clone()).await;
         // Another leader does not know of the failure, and may provision at once.
         user.until("the node is taken back, or the claim is bound", |user| {

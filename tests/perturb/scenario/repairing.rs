@@ -48,7 +48,7 @@ scenarios! {
     "a reservation for a claim that never comes is taken back", &[], |user| {
         user.create(reserved("v1", "other")).await;
         user.create(claim("c1", json!({}))).await;
-        user.until_phase(CLAIMS, "c1", "Pending").await;
+        user.until_waits("c1").await;
         user.patch(VOLUMES, "v1", json!({"spec": {"claimRef": null}})).await;
         user.until_bound("c1").await;
     }
@@ -80,6 +80,14 @@ scenarios! {
         user.bind(plain("v1")).await;
         user.overwrite(VOLUMES, "v1", json!({"spec": {"claimRef": {"name": "c2", "uid": "other"}}})).await;
         user.until_phase(CLAIMS, "c1", "Lost").await;
+    }
+    "the claimRef of a bound volume gets another name by hand", &[Rule::PointsBack], |user| {
+        user.bind(plain("v1")).await;
+        user.overwrite(VOLUMES, "v1", json!({"spec": {"claimRef": {"name": "c2"}}})).await;
+        user.until("the volume names its claim", |user| {
+            user.object(VOLUMES, "v1")["spec"]["claimRef"]["name"] == "c1"
+        }).await;
+        user.until_phase(VOLUMES, "v1", "Bound").await;
     }
     "the modes of a bound volume change", &[Rule::ClaimStatus], |user| {
         user.bind(plain("v1")).await;

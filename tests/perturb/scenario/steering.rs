@@ -24,7 +24,7 @@ scenarios! {
     "a steered claim waits for a volume of its zone", &[], in Steer, with same_zone, |user| {
         user.apply(in_zone("v1", "b")).await;
         user.create(steered("c1", in_a())).await;
-        user.until_phase(CLAIMS, "c1", "Pending").await;
+        user.until_waits("c1").await;
         user.apply(in_zone("v2", "a")).await;
         until_volume(user, "c1", "v2").await;
     }
@@ -99,7 +99,7 @@ scenarios! {
     }
     "a volume is reserved by a person in the same moment", &[], in Steer, |user| {
         user.create(steered("c1", json!({}))).await;
-        user.until_phase(CLAIMS, "c1", "Pending").await;
+        user.until_waits("c1").await;
         user.apply(lost_if_released("v1")).await;
         user.patch(VOLUMES, "v1", json!({"spec": {"claimRef": by_name("c2")}})).await;
         user.create(claim("c2", json!({}))).await;
@@ -134,7 +134,7 @@ scenarios! {
         user.switch(Mode::Observe).await;
         user.apply(plain("v3")).await;
         user.create(steered("c3", json!({}))).await;
-        user.until_phase(CLAIMS, "c3", "Pending").await;
+        user.until_waits("c3").await;
         user.create(claim("c4", json!({}))).await;
         user.until_bound("c4").await;
     }

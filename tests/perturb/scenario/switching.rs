@@ -33,7 +33,6 @@ scenarios! {
         // One write may come by a list, which does not tell its writer; the next one comes later.
         for (claim_name, volume) in [("c2", "v2"), ("c3", "v3")] {
             user.create(claim(claim_name, json!({}))).await;
-            user.until_phase(CLAIMS, claim_name, "Pending").await;
             user.create(plain(volume)).await;
             bind_as_upstream(user, claim_name, volume).await;
             pass(SETTLED).await;
