@@ -59,15 +59,22 @@ impl Place {
         self.replica = None;
     }
 
-    /// Ends the replica, and checks that its journal replays and that the gaps tell what was lost.
-    pub(crate) async fn check_journal(&mut self) {
+    /// Ends the replica when its records are written or lost. Checks that the gaps of its journal tell what
+    /// was lost, and that the journal replays. Returns the number of its entries.
+    pub(crate) async fn check_journal(&mut self) -> usize {
         let identity = self.identity();
+        let all_are_written = async |replica: &Replica| {
+            let count = async |what| replica.metric(&format!("bindery_journal_records_{what}_total")).await;
+            (count("made").await == count("written").await + count("lost").await).then_some(())
+        };
+        self.replica().until("all records are written or lost", all_are_written).await;
         let lost = self.replica().metric("bindery_journal_records_lost_total").await;
         self.replica().terminate().await;
-        let mut told = 0;
+        let (mut told, mut entries) = (0, 0);
         // Without a file if it has never led.
         if let Ok(mut files) = Files::open(&self.journal) {
             while let Some(entry) = files.next() {
+                entries += 1;
                 let what = entry.unwrap().what;
                 let is_of_replica = files.header().is_some_and(|header| header.replica == identity);
                 told += match what {
@@ -78,6 +85,7 @@ impl Place {
         }
         assert_eq!(told, lost, "records of {identity} in gaps, and by its metrics");
         assert_replays(&self.journal);
+        entries
     }
 
     /// Ends the faults of its proxy.
