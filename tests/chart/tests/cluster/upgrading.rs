@@ -4,11 +4,14 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use bindery_chart::{Operator, RELEASE, chart, run, yaml};
-use serde_json::json;
+use bindery_chart::{Operator, RELEASE, chart, rendered, run, yaml};
+use bindery_cluster::Cluster;
+use bindery_kit::json;
+use serde_json::{Value, json};
 
 use crate::api_server::start;
 use crate::kinds::until_served;
+use crate::replica::ReleaseReplica;
 
 /// Makes a copy of the chart without its quota.
 fn copy_without_quota(folder: &Path) {
@@ -47,14 +50,38 @@ async fn an_upgrade_keeps_given_values_and_takes_the_defaults_of_new_ones() {
     assert_eq!(yaml(&values)["replicas"], 3, "{values}");
 }
 
+/// Starts a replica with the chart's settings for these values, and creates a claim that two volumes fit.
+/// Returns the name of the volume that it gets.
+async fn bound_by(api: &Cluster, values: &Value, class: &str) -> Value {
+    let mut replica = ReleaseReplica::start(api, &rendered(values)).await;
+    for (name, storage, labels) in
+        [("small", "1Gi", json!({})), ("large", "2Gi", json!({"bindery.dev/tier": "fast"}))]
+    {
+        let spec = json!({"storageClassName": class, "capacity": {"storage": storage}});
+        let change = json!({"metadata": {"labels": labels}, "spec": spec});
+        api.create(&json::volume(&format!("{name}-{class}"), change), "").await.unwrap();
+    }
+    for name in ["small", "large"] {
+        let path = format!("/api/v1/persistentvolumes/{name}-{class}");
+        replica.until(api, &path, |volume| volume["status"]["phase"] == "Available").await;
+    }
+    let claim = json::claim(class, json!({"spec": {"storageClassName": class}}));
+    api.create(&claim, "").await.unwrap();
+    let path = format!("/api/v1/namespaces/default/persistentvolumeclaims/{class}");
+    replica.until(api, &path, |claim| claim["status"]["phase"] == "Bound").await;
+    replica.replica.terminate().await;
+    api.get(&path).await.unwrap()["spec"]["volumeName"].clone()
+}
+
 /// A release without the kinds stands for the one before they came.
 #[tokio::test]
 async fn policies_outlive_a_rollback_to_a_release_without_their_kinds() {
-    const POLICY: &str = "/apis/policy.bindery.dev/v1alpha1/matchpolicies/size";
+    const POLICY: &str = "/apis/policy.bindery.dev/v1alpha1/matchpolicies/fast";
     let api = start().await;
     let operator = Operator::new(api.kubeconfig());
     let chart = chart();
-    operator.helm(&["install", RELEASE, chart.to_str().unwrap(), "--set", "crds.install=false"]);
+    let set = "mode=own,crds.install=false";
+    operator.helm(&["install", RELEASE, chart.to_str().unwrap(), "--set", set]);
     let upgrade = || {
         let set = "crds.install=true,policies.objects=true";
         let flags = ["--reset-then-reuse-values", "--set", set];
@@ -64,12 +91,15 @@ async fn policies_outlive_a_rollback_to_a_release_without_their_kinds() {
     };
     upgrade();
     until_served(&api).await;
-    let spec = json!({"module": "builtin:at-most-n-times", "settings": {"times": 2}});
-    let policy = bindery_kit::json::policy("MatchPolicy", "size", &spec);
+    let spec = json!({"module": "builtin:prefer", "settings": {"scores": {"fast": 100}}});
+    let policy = json::policy("MatchPolicy", "fast", &spec);
     operator.kubectl(&["apply", "--filename=-"], &policy.to_string()).unwrap();
     let applied = api.get(POLICY).await.unwrap();
+    let (before, after) = (json!({"mode": "own"}), json!({"mode": "own", "policies": {"objects": true}}));
+    assert_eq!(bound_by(&api, &after, "upgraded").await, "large-upgraded");
     operator.helm(&["rollback", RELEASE, "1"]);
-    assert_eq!(api.get(POLICY).await.unwrap()["metadata"]["uid"], applied["metadata"]["uid"]);
+    assert_eq!(bound_by(&api, &before, "rolled-back").await, "small-rolled-back");
     upgrade();
+    assert_eq!(bound_by(&api, &after, "upgraded-again").await, "large-upgraded-again");
     assert_eq!(api.get(POLICY).await.unwrap()["metadata"]["uid"], applied["metadata"]["uid"]);
 }
