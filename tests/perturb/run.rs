@@ -155,7 +155,8 @@ async fn disturbed(scenario: &'static Scenario, perturbations: &[Perturbation]) 
     // needs it no more, and that had no volume yet, as upstream does.
     let may_leave = replaces_a_leader(perturbations);
     let is_needless = |name: &str| !timeline.had_volume(name) && !is_awaited(&timeline.sim, name);
-    orphans.retain(|name| !is_restored && !(may_leave && is_needless(name)));
+    let may_stay = |name: &str| is_restored || may_leave && is_needless(name);
+    orphans.retain(|name| !may_stay(name));
     violations.extend(orphans.into_iter().map(|name| format!("asset {name} has no volume")));
     if !is_restored {
         let emptied = assets.emptied().into_iter();
