@@ -81,7 +81,6 @@ pub(crate) fn small() -> Vec<World> {
     let edit = Budget { edits: 1, ..Budget::default() };
     vec![
         world("a claim is deleted and made again", &[V2, C1], again),
-        world("a volume is deleted with its claim", &[V1, C1], Budget { deletions: 1, ..Budget::default() }),
         world("a replica crashes, and an answer is lost", &[V1, C1], Budget { lost: 1, ..crash }),
         world("a user edits a pair", &[V1, C1], edit),
         world("two claims want one volume, and an answer is lost", &[V1, C1, C2], lost),
