@@ -19,7 +19,7 @@ pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     /// What others than the replicas do. It waits for what it needs.
     pub(crate) act: fn(&User) -> BoxFuture<'_, ()>,
-    /// Rules that the user breaks.
+    /// Rules that the user breaks, or a policy that rejects a volume which fits.
     pub(crate) broken_by_user: &'static [Rule],
     /// The mode in which both replicas start. Upstream's binder is on, except in mode own.
     pub(crate) mode: Mode,

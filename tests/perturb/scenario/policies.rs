@@ -1,5 +1,6 @@
 //! Policies choose the volume of a claim, and say what becomes of it.
 
+use bindery_invariants::Rule;
 use bindery_kit::json::{claim, volume};
 use bindery_kit::{ByLabel, KEEP, SameZone, ZONE, keeps_labelled, policy, reclaim_rule};
 use bindery_policy::{Allowed, Chain, ReclaimRule, Wish};
@@ -52,14 +53,14 @@ scenarios! {
         user.create(labelled("c1", ZONE, "a")).await;
         until_claim_has(user, "v2").await;
     }
-    "a volume gets the label that a policy wants", &[], with same_zone, |user| {
+    "a volume gets the label that a policy wants", &[Rule::NoneWaits], with same_zone, |user| {
         user.create(in_zone("v1", "b", "1Gi")).await;
         user.create(labelled("c1", ZONE, "a")).await;
         user.until_waits("c1").await;
         user.patch(VOLUMES, "v1", json!({"metadata": {"labels": {ZONE: "a"}}})).await;
         until_claim_has(user, "v1").await;
     }
-    "a claim gets the label that a policy wants", &[], with same_zone, |user| {
+    "a claim gets the label that a policy wants", &[Rule::NoneWaits], with same_zone, |user| {
         user.create(in_zone("v1", "b", "1Gi")).await;
         user.create(labelled("c1", ZONE, "a")).await;
         user.until_waits("c1").await;
