@@ -81,7 +81,7 @@ scenarios! {
         user.overwrite(VOLUMES, "v1", json!({"spec": {"claimRef": {"name": "c2", "uid": "other"}}})).await;
         user.until_phase(CLAIMS, "c1", "Lost").await;
     }
-    "the claimRef of a bound volume gets another name by hand", &[Rule::PointsBack], |user| {
+    "a bound volume names another claim by hand", &[Rule::PointsBack, Rule::NotReclaimed], |user| {
         user.bind(plain("v1")).await;
         user.overwrite(VOLUMES, "v1", json!({"spec": {"claimRef": {"name": "c2"}}})).await;
         user.until("the volume names its claim", |user| {
