@@ -16,6 +16,7 @@
 mod delay;
 mod kubelet;
 mod law;
+mod link;
 mod network;
 mod plugin;
 mod replica;

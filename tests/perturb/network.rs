@@ -19,8 +19,9 @@ use tower::ServiceExt as _;
 
 use crate::delay::pass;
 use crate::law;
+use crate::link::WatchFault;
 use crate::script::{Effect, KINDS, Refusal, UPSTREAM};
-use crate::timeline::{Point, Timeline, WatchFault};
+use crate::timeline::{Point, Timeline};
 
 type Answer = Result<Response<UnsyncBoxBody<Bytes, Infallible>>, AnswerLost>;
 

@@ -1,7 +1,7 @@
 //! The points of a run, and the disturbances that begin at them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bindery_controller::Mode;
@@ -12,9 +12,10 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::delay::{pass, pass_until};
+use crate::link::{Link, WatchFault};
 use crate::replica::Replica;
 use crate::scenario::Scenario;
-use crate::script::{Effect, KINDS, Perturbation, REPLICAS, UPSTREAM, delays, restores};
+use crate::script::{Effect, Perturbation, REPLICAS, UPSTREAM, delays, restores};
 
 /// How long a replica is isolated: longer than its Lease lasts, and longer than its requests may take.
 const ISOLATED: Duration = Duration::from_secs(150);
@@ -33,7 +34,7 @@ pub(crate) struct Point {
     pub(crate) what: String,
     /// Whether it is a request to write something other than the Lease or an event.
     pub(crate) is_write: bool,
-    /// The kind of a frame: index of [`KINDS`]. `None` for a request.
+    /// The kind of a frame: index of [`KINDS`](crate::script::KINDS). `None` for a request.
     pub(crate) frame: Option<usize>,
 }
 
@@ -73,37 +74,6 @@ pub(crate) struct Timeline {
     /// Volumes that were scrubbed, with the UID of the claim that had left them.
     scrubbed: Mutex<BTreeSet<(String, String)>>,
     violations: Mutex<Vec<String>>,
-}
-
-/// The network of one replica.
-struct Link {
-    /// Nothing passes until then.
-    isolated_until: Mutex<Option<Instant>>,
-    kinds: [KindLink; KINDS.len()],
-    /// Whether a restore has taken back a version that it had received, and no list or watch since began at a
-    /// version below the newest that it had received.
-    misses_restore: AtomicBool,
-}
-
-/// What happens to a watch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WatchFault {
-    /// The API server has forgotten the version from which it begins (410).
-    Expired,
-    /// It is opened and says nothing.
-    Silent,
-}
-
-/// The watches of one kind.
-struct KindLink {
-    /// Frames wait for this number of points.
-    held_until: Mutex<usize>,
-    /// Raised when the open watches end.
-    cuts: watch::Sender<usize>,
-    /// What happens to the next watch.
-    fault: Mutex<Option<WatchFault>>,
-    /// The newest version that the replica was told, by a frame or an answer.
-    newest: AtomicU64,
 }
 
 impl Timeline {
@@ -160,42 +130,29 @@ impl Timeline {
         let snapshot = saved.get(&number).expect("it was saved when the point came");
         self.sim.restore(snapshot);
         *self.down_until.lock() = Some(Instant::now() + DOWN);
-        let revision = self.sim.revision();
-        for link in &self.links {
-            let knows_more = |kind: &KindLink| kind.newest.load(Ordering::Relaxed) > revision;
-            link.misses_restore.fetch_or(link.kinds.iter().any(knows_more), Ordering::Relaxed);
-            link.kinds.iter().for_each(KindLink::cut);
-        }
+        self.links.iter().for_each(|link| link.restored(self.sim.revision()));
     }
 
     /// Notes the versions of a frame that a replica receives.
     pub(crate) fn received(&self, replica: usize, kind: usize, frame: &[u8]) {
         if self.is_restored() {
-            self.links[replica].kinds[kind].newest.fetch_max(newest_version(frame), Ordering::Relaxed);
+            self.links[replica].received(kind, frame);
         }
     }
 
     /// Notes a version that the answer to a request has told a replica.
     pub(crate) fn answered(&self, replica: usize, kind: usize, version: u64) {
-        let link = &self.links[replica];
-        link.kinds[kind].newest.fetch_max(version, Ordering::Relaxed);
-        // A restore has taken it back meanwhile.
-        link.misses_restore.fetch_or(version > self.sim.revision(), Ordering::Relaxed);
+        self.links[replica].answered(kind, version, self.sim.revision());
     }
 
     /// Notes that a replica lists or watches a kind, so that it can learn the current version.
     pub(crate) fn asked(&self, replica: usize, kind: usize) {
-        let link = &self.links[replica];
-        if self.sim.revision() < link.kinds[kind].newest.load(Ordering::Relaxed) {
-            link.misses_restore.store(false, Ordering::Relaxed);
-            // It forgets all versions, and lists all kinds again.
-            link.kinds.iter().for_each(|kind| kind.newest.store(0, Ordering::Relaxed));
-        }
+        self.links[replica].asked(kind, self.sim.revision());
     }
 
     /// Whether every replica has noticed a restore, or had received nothing that it took back.
     pub(crate) fn is_restore_noticed(&self) -> bool {
-        self.links[..REPLICAS].iter().all(|link| !link.misses_restore.load(Ordering::Relaxed))
+        !self.links[..REPLICAS].iter().any(Link::misses_restore)
     }
 
     fn begin(&self, effect: Effect, number: usize) {
@@ -311,9 +268,7 @@ impl Timeline {
 
     /// Notes that a replica runs.
     pub(crate) fn runs(&self, number: usize, replica: Replica, mode: Mode) {
-        let link = &self.links[number];
-        link.kinds.iter().for_each(|kind| kind.newest.store(0, Ordering::Relaxed));
-        link.misses_restore.store(false, Ordering::Relaxed);
+        self.links[number].forget();
         self.running.lock()[number] = Some((replica, mode));
     }
 
@@ -386,40 +341,8 @@ impl Timeline {
     }
 }
 
-impl Link {
-    fn new() -> Self {
-        let kind = |_| KindLink {
-            held_until: Mutex::default(),
-            cuts: watch::Sender::new(0),
-            fault: Mutex::default(),
-            newest: AtomicU64::default(),
-        };
-        let (isolated_until, misses_restore) = Default::default();
-        Self { isolated_until, kinds: std::array::from_fn(kind), misses_restore }
-    }
-}
-
-impl KindLink {
-    /// Ends the watches, and lets the next one fail.
-    fn fail(&self, fault: WatchFault) {
-        *self.fault.lock() = Some(fault);
-        self.cut();
-    }
-
-    fn cut(&self) {
-        self.cuts.send_modify(|cuts| *cuts += 1);
-    }
-}
-
 /// The name of a volume, and the UID of the claim that has it or has left it.
 fn tenure(volume: &Value) -> (String, String) {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     (text(&volume["metadata"]["name"]), text(&volume["spec"]["claimRef"]["uid"]))
-}
-
-/// The newest version in a frame of objects as JSON; 0 if it has none.
-fn newest_version(frame: &[u8]) -> u64 {
-    let text = String::from_utf8_lossy(frame);
-    let versions = text.split("\"resourceVersion\":\"").skip(1);
-    versions.filter_map(|rest| rest.split('"').next()?.parse().ok()).max().unwrap_or_default()
 }
