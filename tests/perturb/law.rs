@@ -1,5 +1,6 @@
 //! What no write may do. The laws look at the API server's own state, at the moment of the write.
 
+use bindery_core::steer::RESERVED_FOR;
 use bindery_invariants::{Snapshot, Violation};
 use bindery_kit::ZONE;
 use bindery_kit::json::merged;
@@ -142,7 +143,9 @@ fn loses(sim: &Sim, claim: &Value, patch: &Value) -> Option<String> {
 fn misreserves(sim: &Sim, volume: &Value, patch: &Value) -> Option<String> {
     let (namespace, name) =
         (patch["spec"]["claimRef"]["namespace"].as_str()?, patch["spec"]["claimRef"]["name"].as_str()?);
-    if volume["spec"]["claimRef"]["name"] == name {
+    // What a person has reserved for the claim no policy rejects, but mode steer reserves nothing on top.
+    let is_marked = patch["metadata"]["annotations"][RESERVED_FOR].is_string();
+    if volume["spec"]["claimRef"]["name"] == name && !is_marked {
         return None;
     }
     let claim = sim.object("persistentvolumeclaims", Some(namespace), name)?;
