@@ -61,6 +61,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- end -}}
 {{- end -}}
 
+{{/* The name by which the API server knows the release's service account. */}}
+{{- define "bindery.userName" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "bindery.serviceAccountName" . }}
+{{- end -}}
+
 {{/* An image by registry, repository, tag and digest; `tag` replaces an empty tag. */}}
 {{- define "bindery.image" -}}
 {{- $name := printf "%s/%s" .image.registry .image.repository | trimPrefix "/" -}}
