@@ -209,16 +209,6 @@ async fn check_unsteered(api: &Cluster) {
     assert!(counted() > before);
     let path = "/api/v1/namespaces/shop/persistentvolumeclaims/plain";
     assert!(api.get(path).await.unwrap()["spec"]["selector"].is_null());
-    let denying = rendered(&json::merged(values("policy"), json!({"steer": {"unsteered": "Deny"}})));
-    let binding = denying.get("ValidatingAdmissionPolicyBinding/bindery-unsteered-classes").unwrap();
-    let path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
-    let path = format!("{path}/bindery-unsteered-classes");
-    api.patch(&path, &json!({"spec": binding["spec"]})).await.unwrap();
-    until("claims that are not steered are refused", async || {
-        let answer = api.create(&local("refused"), "dryRun=All").await;
-        if answer.is_err() { Ok(()) } else { Err(format!("{answer:?}")) }
-    })
-    .await;
 }
 
 /// The rest of a selector stays, and the requirement outlives what people and GitOps tools do.
