@@ -13,8 +13,8 @@ pub(crate) struct Link {
     /// Nothing passes until then.
     pub(crate) isolated_until: Mutex<Option<Instant>>,
     pub(crate) kinds: [KindLink; KINDS.len()],
-    /// Whether a restore has taken back a version that it had received, and no list or watch since began at a
-    /// version below the newest that it had received.
+    /// Whether a restore has taken back a version that it had received, and no list since began at a version below
+    /// the newest that it had received.
     misses_restore: AtomicBool,
 }
 
@@ -70,8 +70,8 @@ impl Link {
         self.misses_restore.fetch_or(version > revision, Ordering::Relaxed);
     }
 
-    /// Notes that the replica lists or watches a kind, so that it can learn the current revision.
-    pub(crate) fn asked(&self, kind: usize, revision: u64) {
+    /// Notes that the replica lists a kind, so that it learns the current revision.
+    pub(crate) fn listed(&self, kind: usize, revision: u64) {
         if revision < self.kinds[kind].newest.load(Ordering::Relaxed) {
             // It lists all kinds again.
             self.forget();

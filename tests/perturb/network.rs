@@ -116,10 +116,13 @@ impl Network {
         }
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let kind = kind(&uri).filter(|_| method == Method::GET);
-        if let Some(kind) = kind {
-            self.timeline.asked(self.replica, kind);
+        let query = uri.query().unwrap_or("");
+        let is_watch = query.contains("watch=true");
+        // A watch from a later version than the current one says nothing until that version comes.
+        if let Some(kind) = kind.filter(|_| !is_watch || query.contains("sendInitialEvents")) {
+            self.timeline.listed(self.replica, kind);
         }
-        if let Some(kind) = kind.filter(|_| uri.query().unwrap_or("").contains("watch=true")) {
+        if let Some(kind) = kind.filter(|_| is_watch) {
             return self.watch(request, kind).await;
         }
         let sim = &self.timeline.sim;

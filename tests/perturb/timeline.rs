@@ -145,9 +145,9 @@ impl Timeline {
         self.links[replica].answered(kind, version, self.sim.revision());
     }
 
-    /// Notes that a replica lists or watches a kind, so that it can learn the current version.
-    pub(crate) fn asked(&self, replica: usize, kind: usize) {
-        self.links[replica].asked(kind, self.sim.revision());
+    /// Notes that a replica lists a kind, so that it learns the current version.
+    pub(crate) fn listed(&self, replica: usize, kind: usize) {
+        self.links[replica].listed(kind, self.sim.revision());
     }
 
     /// Whether every replica has noticed a restore, or had received nothing that it took back.

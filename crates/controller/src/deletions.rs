@@ -5,13 +5,17 @@ use std::collections::HashMap;
 use bindery_core::{Lookup, Source, Text, Uid, Volume, VolumeTarget};
 use bindery_store::{Kind, Store};
 use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::executor::STALE_AFTER;
 
 /// Accepted deletions. Nothing is left to do for these volumes: the deletion is the last step of reclaiming a
 /// volume and cannot be undone. But until the watch reports it, the store has the volume as before, and while
 /// another controller's finalizer holds the volume, a sync would begin to reclaim it again.
 ///
 /// Only a restore of etcd undoes a deletion. A list shows that: it was requested after the deletion was
-/// accepted, and has the volume without a deletionTimestamp.
+/// accepted, and has the volume without a deletionTimestamp. If the watch does not report the deletion, the
+/// volumes are listed.
 ///
 /// At most one entry for a name, and none for a volume that is gone.
 #[derive(Default)]
@@ -19,6 +23,7 @@ pub(crate) struct Deletions(Mutex<HashMap<Text, Accepted>>);
 
 struct Accepted {
     uid: Uid,
+    at: Instant,
     /// How many lists of volumes had begun before.
     lists_begun: u64,
 }
@@ -26,8 +31,8 @@ struct Accepted {
 impl Deletions {
     /// Records that the API server has accepted the deletion of that volume.
     pub(crate) fn accept(&self, target: &VolumeTarget, store: &Store) {
-        let lists_begun = store.lists_begun(Kind::Volume);
-        self.0.lock().insert(target.name.clone(), Accepted { uid: target.uid.clone(), lists_begun });
+        let (uid, at, lists_begun) = (target.uid.clone(), Instant::now(), store.lists_begun(Kind::Volume));
+        self.0.lock().insert(target.name.clone(), Accepted { uid, at, lists_begun });
     }
 
     /// Whether it has accepted the deletion of this volume. A volume of the same name with another UID is a
@@ -39,6 +44,14 @@ impl Deletions {
             inner.remove(&volume.name);
         }
         is_accepted
+    }
+
+    /// Whether the deletion of this volume was accepted [`STALE_AFTER`] ago, and the volume shows nothing of
+    /// it.
+    pub(crate) fn is_overdue(&self, volume: &Volume) -> bool {
+        let inner = self.0.lock();
+        let accepted = inner.get(&volume.name).filter(|accepted| accepted.uid == volume.uid);
+        !volume.deleting && accepted.is_some_and(|accepted| accepted.at.elapsed() >= STALE_AFTER)
     }
 
     /// The volume is gone.

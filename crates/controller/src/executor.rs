@@ -17,13 +17,14 @@ use bindery_policy::Rejections;
 use bindery_store::Store;
 use tracing::Instrument as _;
 
-pub(crate) use self::conflicts::Conflicts;
+pub(crate) use self::conflicts::{Conflicts, STALE_AFTER};
 pub(crate) use self::known::KnownObjects;
 pub(crate) use self::notes::NoteTimes;
 use crate::binder::OperationSubject;
 use crate::decider::ActivePolicies;
 use crate::intake::Intake;
 use crate::operations::{NotStarted, OperationMap};
+use crate::queue::Timer;
 use crate::write::{Target, edited_finalizers, targets_mut};
 use crate::{
     Configuration, Journal, Metrics, Note, PendingOperation, Port, SyncError, Write, WriteError, WriteHealth,
@@ -252,6 +253,8 @@ impl<P: Port> Executor<P> {
         self.lay(written);
         if let (Written::Deletion, Action::DeleteVolume { volume }) = (written, &write.action) {
             self.intake.deletions().accept(volume, &self.store);
+            let key = Key::Volume(volume.name.clone());
+            self.intake.queue().add_after(key, Timer::Operation, STALE_AFTER);
         }
     }
 

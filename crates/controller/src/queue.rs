@@ -51,7 +51,7 @@ pub(crate) enum Timer {
     Retry,
     /// The last decision asked for another after a while.
     Requeue,
-    /// An operation may start again.
+    /// An operation may start again, or the watch should have reported what one has done.
     Operation,
     /// The event of the last decision has to be recorded again.
     Refresh,

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use bindery_core::{
     Action, ClaimKey, Counted, Decision, Engine, Evidence, Exchange, GuardVerdict, Key, Lookup, Request,
-    Source, Subject, Text, VolumeTarget,
+    Source, Subject, Text, Volume, VolumeTarget,
 };
 use bindery_policy::{Rejections, Unscored};
-use bindery_store::{Fact, NotReserved, Revision, Store, facts_of, facts_of_claim};
+use bindery_store::{Fact, Kind, NotReserved, Revision, Store, facts_of, facts_of_claim};
 
 use super::Binder;
 use crate::decider::{EngineRun, Proofs, Reads, Unsound};
@@ -78,7 +78,10 @@ impl<P: Port> Binder<P> {
                 Lookup::Absent | Lookup::Failed(_) => None,
             },
             Key::Volume(name) => match self.store.volume(Source::Overlay, name) {
-                Lookup::Found(volume) if self.intake.deletions().is_accepted(&volume) => None,
+                Lookup::Found(volume) if self.intake.deletions().is_accepted(&volume) => {
+                    self.list_if_overdue(&volume);
+                    None
+                }
                 Lookup::Found(volume) => Some(Subject::SyncVolume(volume)),
                 Lookup::Unreadable(why) => {
                     self.report_unreadable(self.unreadable_volume(name), why);
@@ -92,6 +95,15 @@ impl<P: Port> Binder<P> {
             },
         };
         subject.map(|subject| Request { now, subject })
+    }
+
+    /// Lists the volumes again if the watch does not report the deletion of this one.
+    fn list_if_overdue(&self, volume: &Volume) {
+        if self.intake.deletions().is_overdue(volume) {
+            let (object, uid) = (&*volume.name, &*volume.uid.0);
+            tracing::warn!(object, uid, "the watch does not report the deletion; listing again");
+            self.intake.freshness().want_list(Kind::Volume);
+        }
     }
 
     /// Decides a request. If the cluster changes meanwhile, `request` returns the new request, and it is

@@ -8,9 +8,9 @@ use bindery_store::Kind;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// A cached version that conflicts for longer than this is stale: a watch delivers a change within a second
-/// or two.
-const STALE_AFTER: Duration = Duration::from_secs(10);
+/// The cache is stale if it does not get a change within this time: a watch delivers it within a second or
+/// two.
+pub(crate) const STALE_AFTER: Duration = Duration::from_secs(10);
 /// Most objects that are remembered.
 const OBJECTS_MAX: usize = 10_000;
 

@@ -367,12 +367,15 @@ async fn a_deleted_volume_that_a_list_brings_back_is_deleted_again() {
         binder.intake().deliver(Delivery::listed(Kind::Volume, [volume.clone()], "1"));
     };
     let deletions = || double.write_names().into_iter().filter(|name| *name == "delete volume").count();
+    let is_list_wanted = || binder.intake().freshness().is_list_wanted(Kind::Volume);
     run_during(&binder, async {
         binder.intake().list_begins(Kind::Volume);
         double.until("the deletion is accepted", || deletions() == 1).await;
+        assert!(!is_list_wanted(), "the watch has time to report the deletion");
         list(&restored);
         double.rest().await;
         assert_eq!(deletions(), 1, "the list may have been answered before the deletion was accepted");
+        assert!(is_list_wanted(), "the watch does not report the deletion");
 
         double.add_volume(&restored);
         binder.intake().list_begins(Kind::Volume);
