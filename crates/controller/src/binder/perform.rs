@@ -294,8 +294,13 @@ impl<T> RunningOperation<T> {
 impl<T> Drop for RunningOperation<T> {
     fn drop(&mut self) {
         // It must not be deleted here: the next leader may have given it to the same claim, by the same name.
-        if self.may_leave_storage {
+        if self.may_leave_storage
+            && let OperationSubject::Claim(claim) = &self.subject
+        {
+            // The log has each cause once a second, so each volume must be a cause of its own.
+            let volume = Order::of(claim).name;
             tracing::warn!(
+                %volume,
                 "ended while provisioning, before the volume was known to be created; if the claim is \
                  deleted now, the provisioned storage is left behind"
             );

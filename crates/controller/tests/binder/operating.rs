@@ -342,7 +342,7 @@ async fn storage_that_an_operation_may_leave_at_its_end_is_logged() {
         let works = || double.story().contains(&"disk begins");
         run_during(&binder, double.until(end, || if is_gated { works() } else { ended() })).await;
         let text = log.text();
-        assert_eq!(text.contains("ended while provisioning"), is_left, "{end}: {text}");
+        assert_eq!(text.contains("is left behind volume=pvc-"), is_left, "{end}: {text}");
     }
 }
 
