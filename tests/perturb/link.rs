@@ -13,8 +13,8 @@ pub(crate) struct Link {
     /// Nothing passes until then.
     pub(crate) isolated_until: Mutex<Option<Instant>>,
     pub(crate) kinds: [KindLink; KINDS.len()],
-    /// Whether a restore has taken back a version that it had received, and no list since began at a version below
-    /// the newest that it had received.
+    /// Whether a restore has taken back a version that it had received, and no list since began at a version
+    /// below the newest that it had received.
     misses_restore: AtomicBool,
 }
 

@@ -15,6 +15,7 @@ use bindery_core::{
 };
 use bindery_policy::Rejections;
 use bindery_store::Store;
+use tokio::time::Instant;
 use tracing::Instrument as _;
 
 pub(crate) use self::conflicts::{Conflicts, STALE_AFTER};
@@ -187,8 +188,9 @@ impl<P: Port> Executor<P> {
         let span =
             tracing::debug_span!("write", write = name, written = object, written_uid = uid.as_deref());
         let sent = self.intake.freshness().sent(target.kind());
+        let began = Instant::now();
         let result = request.instrument(span).await;
-        self.write_health.tried(&object, result.as_ref().err());
+        self.write_health.tried(&object, began, result.as_ref().err());
         if let Some(journal) = &self.journal {
             let result = result.as_ref().map(Written::version).map_err(ToString::to_string);
             let (uid, version, kind) = (uid.as_deref(), target.version(), target.kind());

@@ -138,9 +138,14 @@ pub enum WriteError {
     Failed(String),
 }
 
-/// What helps against a refusal with 403. Admission webhooks and policies say that they deny the request.
+/// Whether an admission webhook or policy refused the write: both say that they deny the request.
+fn is_denial(message: &str) -> bool {
+    message.contains("denied the request") || message.contains("denied request")
+}
+
+/// What helps against a refusal with 403.
 fn remedy_of(message: &str) -> &'static str {
-    if message.contains("denied the request") || message.contains("denied request") {
+    if is_denial(message) {
         "exempt the service account in the policy that denies it"
     } else {
         "check the RBAC rules of the service account"
@@ -161,6 +166,21 @@ impl WriteError {
             | Self::Broken { message, .. }
             | Self::Unreadable(message)
             | Self::Failed(message) => message,
+        }
+    }
+
+    /// Whether the write of another replica might succeed, which may reach another API server by another way.
+    ///
+    /// Every replica gets the same refusal by RBAC, by validation and by admission. This includes a webhook
+    /// that cannot be called: often it is down, and only seldom a single API server does not reach it. All
+    /// replicas have the same account, so a server that throttles one of them throttles the others too.
+    pub(crate) fn may_pass_elsewhere(&self) -> bool {
+        match self {
+            Self::Broken { message, .. } | Self::Failed(message) => {
+                let admission = ["failed calling webhook", "admission plugin"];
+                !is_denial(message) && !admission.iter().any(|part| message.contains(part))
+            }
+            _ => false,
         }
     }
 

@@ -3,6 +3,10 @@
 //! A replica that cannot decide or write must not hold the Lease, because no replica binds meanwhile. It
 //! competes only while it is eligible; a leader that is no longer eligible releases the Lease.
 //!
+//! Lists, rights and credentials decide that for each replica alone. Failing writes do not: they may fail for
+//! every replica. So a leader whose writes are broken ([`WriteHealth`]) first asks whether another replica
+//! could lead ([`Handover`]).
+//!
 //! Rights are reviewed when all first lists are complete, again after the API server has refused a request,
 //! and while a later list is overdue. An idle replica requests no review. If reviews are not answered, rights
 //! count as held.
@@ -11,14 +15,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_controller::{Binder, Intake, Mode};
+use bindery_controller::{Binder, Intake, Mode, WriteHealth};
 use bindery_store::{Kind, Store};
 use futures::future::join_all;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use crate::client::ApiClient;
-use crate::lease::LeaseSettings;
+use crate::lease::{Handover, LeaseSettings};
 use crate::port::ApiPort;
 use crate::rights::{Right, RightsError, missing_rights, rights_to_lead};
 use crate::watch::ask_for_newest;
@@ -27,7 +31,7 @@ use crate::watch::ask_for_newest;
 const LIST_MAX: Duration = Duration::from_secs(15);
 /// How long a replica may lead before it decides: a bookmark may be awaited for 5 s, and then a list.
 const BEGIN_MAX: Duration = Duration::from_secs(20);
-/// How long a replica that has not begun to decide leaves the Lease to others.
+/// How long a replica that did not begin to decide, or whose writes failed, leaves the Lease to others.
 const LEAVE: Duration = Duration::from_secs(30);
 /// Least time between two reviews: repeated refusals must not cause as many reviews.
 const REVIEW_EVERY: Duration = Duration::from_secs(10);
@@ -37,10 +41,13 @@ pub struct Eligibility {
     client: ApiClient,
     store: Arc<Store>,
     intake: Intake,
+    writes: WriteHealth,
     rights: Vec<Right>,
     state: watch::Sender<State>,
     /// Why the Lease cannot be reached. The replica stays eligible: it has to retry.
     pub(crate) lease_fault: watch::Sender<Option<String>>,
+    /// Asks other replicas whether they could lead.
+    pub(crate) handover: Handover,
 }
 
 #[derive(Debug, Default)]
@@ -55,14 +62,14 @@ struct State {
     missing: Vec<Right>,
     /// Whether the API server refuses its credentials.
     refused: bool,
-    /// Whether it led for [`BEGIN_MAX`], less than [`LEAVE`] ago, and did not begin to decide.
-    stalled: bool,
+    /// Why it left the Lease to others, less than [`LEAVE`] ago.
+    left: Option<String>,
 }
 
 impl State {
     fn is_eligible(&self) -> bool {
         let is_hindered =
-            !self.overdue.is_empty() || !self.missing.is_empty() || self.refused || self.stalled;
+            !self.overdue.is_empty() || !self.missing.is_empty() || self.refused || self.left.is_some();
         self.synced && self.reviewed && !is_hindered
     }
 }
@@ -78,9 +85,10 @@ impl Eligibility {
         loads_policies: bool,
     ) -> Self {
         let (store, intake) = (Arc::clone(binder.store()), binder.intake().clone());
+        let writes = binder.write_health().clone();
         let rights = rights_to_lead(lease, mode, intake.declared().namespaces, loads_policies);
         let (state, lease_fault) = (watch::Sender::default(), watch::Sender::default());
-        Self { client, store, intake, rights, state, lease_fault }
+        Self { client, store, intake, writes, rights, state, lease_fault, handover: Handover::default() }
     }
 
     /// Keeps the state current for as long as it is polled.
@@ -95,7 +103,8 @@ impl Eligibility {
             later_lists,
             self.follow_rights(),
             self.follow_credentials(),
-            self.follow_stalled(),
+            self.follow_left(),
+            self.follow_writes(),
             self.follow_versions()
         );
     }
@@ -103,9 +112,14 @@ impl Eligibility {
     /// Watches a leader that is to begin to decide, until it has begun or is not eligible any more.
     pub(crate) async fn follow_begin(&self) {
         if timeout(BEGIN_MAX, self.intake.until_open()).await.is_err() {
-            tracing::warn!("this leader has not begun to decide; it leaves the Lease to another replica");
-            self.state.send_modify(|state| state.stalled = true);
+            self.leave(format!("it led for {} s and did not begin to decide", BEGIN_MAX.as_secs()));
         }
+    }
+
+    /// Leaves the Lease to other replicas for a while.
+    fn leave(&self, cause: String) {
+        tracing::warn!(cause, "this leader leaves the Lease to another replica");
+        self.state.send_modify(|state| state.left = Some(cause));
     }
 
     /// Waits until this replica is eligible, or not eligible.
@@ -120,8 +134,7 @@ impl Eligibility {
         let state = self.state.borrow();
         let mut causes: Vec<_> = state.missing.iter().map(|right| format!("it may not {right}")).collect();
         causes.extend(state.refused.then(|| "its credentials are refused".to_owned()));
-        let stalled = || format!("it led for {} s and did not begin to decide", BEGIN_MAX.as_secs());
-        causes.extend(state.stalled.then(stalled));
+        causes.extend(state.left.clone());
         let awaited = if state.synced { Vec::new() } else { self.store.awaited() };
         let incomplete = awaited.iter().chain(&state.overdue);
         causes.extend(incomplete.map(|kind| format!("the list of {kind} is not complete")));
@@ -155,13 +168,31 @@ impl Eligibility {
         }
     }
 
-    /// Ends the time for which a leader that did not begin leaves the Lease to others.
-    async fn follow_stalled(&self) {
+    /// Ends the time for which this replica leaves the Lease to others.
+    async fn follow_left(&self) {
         let mut state = self.state.subscribe();
         loop {
-            let _ = state.wait_for(|state| state.stalled).await;
+            let _ = state.wait_for(|state| state.left.is_some()).await;
             sleep(LEAVE).await;
-            self.state.send_modify(|state| state.stalled = false);
+            self.state.send_modify(|state| state.left = None);
+        }
+    }
+
+    /// Leaves the Lease to another replica that could lead, if the writes of this leader are broken.
+    async fn follow_writes(&self) {
+        loop {
+            self.writes.until_broken(true).await;
+            let why = self.writes.check().err();
+            tracing::warn!(why, "the writes of this leader fail; it asks whether another replica could lead");
+            self.handover.ask(true);
+            tokio::select! {
+                () = self.handover.until_answered() => {
+                    self.leave("its writes failed, and another replica could lead".to_owned());
+                    // The binder forgets them when it ends.
+                    self.writes.until_broken(false).await;
+                }
+                () = self.writes.until_broken(false) => self.handover.ask(false),
+            }
         }
     }
 

@@ -24,3 +24,5 @@ pub(crate) const FIELD_MANAGER: &str = "bindery";
 /// On the Lease: the write of another binder that stopped recycling and deleting, until the operator removes
 /// this.
 pub const FOREIGN_WRITER: &str = "bindery.dev/foreign-writer";
+/// On the Lease: its holder asks whether another replica could lead, or the identity of one that could.
+pub(crate) const HAND_OVER: &str = "bindery.dev/hand-over";

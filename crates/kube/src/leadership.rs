@@ -91,6 +91,7 @@ impl Leadership {
         let fault = self.eligibility.lease_fault.clone();
         let elector = Elector::new(self.client.clone(), self.lease.clone(), fault);
         let elector = elector.tells(self.binder.intake().clone());
+        let elector = elector.hands_over(self.eligibility.handover.clone());
         tracing::info!(identity = self.lease.identity, "competing for the Lease");
         let (sender, mut holds) = watch::channel(false);
         let competing = AbortOnDropHandle::new(tokio::spawn(elector.run(sender)));

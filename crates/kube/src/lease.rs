@@ -12,6 +12,8 @@
 //! A connection may die silently, and with it others of the same pool. So one attempt takes only a part of
 //! the time that a holder has, and the next attempt uses new connections.
 
+mod handover;
+
 use std::time::Duration;
 
 use bindery_controller::Intake;
@@ -20,6 +22,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
+pub(crate) use self::handover::Handover;
 use crate::client::ApiClient;
 use crate::request::segment;
 use crate::rest::{self, Fault};
@@ -96,6 +99,7 @@ pub struct Elector {
     logged: Option<(String, Instant)>,
     /// Receives each version of the Lease.
     intake: Option<Intake>,
+    handover: Handover,
 }
 
 /// The attempts to take or renew the Lease.
@@ -126,13 +130,19 @@ impl Elector {
         fault: watch::Sender<Option<String>>,
     ) -> Self {
         let client = client.into().at_once();
-        Self { client, settings, observed: None, acquired: None, fault, logged: None, intake: None }
+        let handover = Handover::default();
+        Self { client, settings, observed: None, acquired: None, fault, logged: None, intake: None, handover }
     }
 
     /// Passes each version of the Lease to the binder. A version that goes back shows a restore of etcd; this
     /// needs no request of its own.
     pub fn tells(self, intake: Intake) -> Self {
         Self { intake: Some(intake), ..self }
+    }
+
+    /// Asks other replicas by the Lease whether they could lead, when this replica wants to hand over.
+    pub(crate) fn hands_over(self, handover: Handover) -> Self {
+        Self { handover, ..self }
     }
 
     /// Competes until all receivers of `holds` are dropped, then releases the Lease. `holds` tells whether
@@ -240,6 +250,7 @@ impl Elector {
         self.read().await?;
         if !self.is_ours() && self.is_held() {
             self.acquired = None;
+            self.answer().await?;
             return Ok(false);
         }
         match self.take().await {
@@ -276,13 +287,26 @@ impl Elector {
             }
             lease => lease?,
         };
-        let at = match &self.observed {
-            // A change of its metadata is not a renewal.
-            Some(observed) if observed.lease["spec"] == lease["spec"] => observed.at,
-            _ => Instant::now(),
-        };
-        self.observe(lease, at);
+        self.observe(lease, Instant::now());
         Ok(())
+    }
+
+    /// Answers a holder that asks whether another replica could lead.
+    async fn answer(&mut self) -> Result<(), Fault> {
+        let is_asked = self.observed.as_ref().is_some_and(|observed| self.handover.is_asked(&observed.lease));
+        if !is_asked {
+            return Ok(());
+        }
+        tracing::info!(
+            holder = self.holder(),
+            "the holder's writes fail; it is told that this replica could lead"
+        );
+        let identity = self.settings.identity.clone();
+        match self.write(|lease| handover::annotate(lease, &identity)).await {
+            // The Lease has changed since it was read; the next attempt may be in time.
+            Err(Fault::Refused { code: 409, .. }) => Ok(()),
+            outcome => outcome,
+        }
     }
 
     fn holder(&self) -> &str {
@@ -312,7 +336,10 @@ impl Elector {
         let acquired = self.acquired.get_or_insert_with(|| now.clone()).clone();
         let identity = self.settings.identity.clone();
         let duration = self.settings.duration.as_secs().max(1);
-        self.write(|spec| {
+        let handover = self.handover.clone();
+        self.write(|lease| {
+            handover.put(lease, is_ours);
+            let spec = &mut lease["spec"];
             if !is_ours {
                 let transitions = spec["leaseTransitions"].as_u64().unwrap_or_default();
                 spec["leaseTransitions"] = (transitions + 1).into();
@@ -334,7 +361,8 @@ impl Elector {
         if !self.is_ours() {
             return Ok(());
         }
-        let clear = |spec: &mut Value| {
+        let clear = |lease: &mut Value| {
+            let spec = &mut lease["spec"];
             spec["holderIdentity"] = "".into();
             // The smallest allowed value, for clients that look at the duration only.
             spec["leaseDurationSeconds"] = 1.into();
@@ -349,7 +377,7 @@ impl Elector {
         }
     }
 
-    /// Writes the Lease with another spec over the version that was read; metadata stays.
+    /// Writes the Lease with a change over the version that was read.
     async fn write(&mut self, change: impl FnOnce(&mut Value)) -> Result<(), Fault> {
         let path = self.path()?;
         let Some(observed) = &self.observed else { return Ok(()) };
@@ -357,19 +385,30 @@ impl Elector {
         if !lease["spec"].is_object() {
             lease["spec"] = json!({});
         }
-        change(&mut lease["spec"]);
+        change(&mut lease);
         let at = Instant::now();
         let lease = rest::json(&self.client, Method::PUT, &path, Some(&lease)).await?;
         self.observe(lease, at);
         Ok(())
     }
 
-    /// Records the Lease as it was read or written. Requests follow one another, so versions come in order.
+    /// Records the Lease as it was read or written then. Requests follow one another, so versions come in
+    /// order.
     fn observe(&mut self, lease: Value, at: Instant) {
         if let (Some(intake), Some(version)) = (&self.intake, lease["metadata"]["resourceVersion"].as_str()) {
             intake.lease_reached(&version.into());
         }
+        let at = match &self.observed {
+            // A change of its metadata is not a renewal.
+            Some(observed) if observed.lease["spec"] == lease["spec"] => observed.at,
+            _ => at,
+        };
         self.observed = Some(Observed { lease, at });
+        if self.is_ours()
+            && let Some(observed) = &self.observed
+        {
+            self.handover.hear(&observed.lease);
+        }
     }
 
     fn path(&self) -> Result<String, Fault> {

@@ -5,6 +5,7 @@
 mod binding;
 mod events;
 mod faults;
+mod handover;
 mod lease;
 mod network;
 mod pauses;

@@ -1,0 +1,206 @@
+//! A leader whose writes fail hands over, if another replica could lead and its writes might succeed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bindery_controller::{Binder, Configuration, Mode, Parts, Settings};
+use bindery_engine::DefaultEngine;
+use bindery_kube::watch::{self, WatchLimits};
+use bindery_kube::{ApiClient, ApiPort, Eligibility, Events, Leadership, LeaseSettings};
+use bindery_sim::SimBody;
+use bindery_store::Store;
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use kube::client::Body;
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::sync::watch as channel;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+use crate::simulated::{Cluster, claim, merged, volume};
+
+const MINUTE: Duration = Duration::from_secs(60);
+/// How long a leader whose writes fail may keep the Lease where another replica could lead.
+const HANDOVER_MAX: Duration = Duration::from_secs(30);
+/// Status and message of an answer that another replica might not get.
+const DOWN: (u16, &str) = (500, "etcdserver: request timed out");
+
+/// Writes are refused if their path has this part, with a status and a message.
+type Refusal = Option<(&'static str, (u16, &'static str))>;
+
+struct Replica {
+    eligibility: Arc<Eligibility>,
+    leads: channel::Receiver<bool>,
+    refusal: Arc<Mutex<Refusal>>,
+}
+
+impl Replica {
+    /// Starts a replica, and waits until it could lead.
+    async fn start(cluster: &Cluster, identity: &str) -> Self {
+        let refusal = Arc::<Mutex<Refusal>>::default();
+        let client = client(cluster, Arc::clone(&refusal));
+        let (events, worker) = Events::new(client.clone());
+        let binder = Arc::new(Binder::new(Parts {
+            store: Arc::new(Store::new()),
+            port: ApiPort::new(client.clone(), cluster.clock(), events),
+            engine: Arc::new(DefaultEngine),
+            configuration: Configuration::default(),
+            settings: Settings::default(),
+            journal: None,
+        }));
+        let (intake, shutdown) = (binder.intake().clone(), CancellationToken::new());
+        tokio::spawn(worker.run());
+        tokio::spawn(watch::run(client.clone(), intake, WatchLimits::default(), shutdown.clone()));
+        let lease = LeaseSettings {
+            namespace: "kube-system".to_owned(),
+            name: "bindery".to_owned(),
+            identity: identity.to_owned(),
+            duration: Duration::from_secs(15),
+        };
+        let eligibility = Arc::new(Eligibility::new(client.clone(), &binder, &lease, Mode::Own, false));
+        let leads = channel::Sender::default();
+        let replica = Self { eligibility: Arc::clone(&eligibility), leads: leads.subscribe(), refusal };
+        let (foreign_writer_check, clock, policies) = (None, cluster.clock(), None);
+        let leadership =
+            Leadership { client, lease, eligibility, binder, foreign_writer_check, clock, leads, policies };
+        tokio::spawn(leadership.run(shutdown));
+        cluster.until("it could lead", || replica.eligibility.causes().is_empty()).await;
+        replica
+    }
+
+    fn leads(&self) -> bool {
+        *self.leads.borrow()
+    }
+
+    /// Refuses the writes of this replica.
+    fn refuse(&self, part: &'static str, answer: (u16, &'static str)) {
+        *self.refusal.lock() = Some((part, answer));
+    }
+
+    /// Lets this time pass, and asserts that the replica leads without a pause.
+    async fn keeps_leading(&mut self, cluster: &Cluster, time: Duration) {
+        self.leads.mark_unchanged();
+        let began = Instant::now();
+        cluster.until("the time passes", || began.elapsed() >= time).await;
+        assert!(self.leads() && !self.leads.has_changed().unwrap(), "it has stood down");
+    }
+}
+
+/// A client of which writes of volumes and claims are refused.
+fn client(cluster: &Cluster, refusal: Arc<Mutex<Refusal>>) -> ApiClient {
+    let sim = cluster.sim.service();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (sim, path) = (sim.clone(), request.uri().path());
+        let is_write = *request.method() == Method::PATCH && path.contains("/persistentvolume");
+        let refused = refusal.lock().filter(|(part, _)| is_write && path.contains(*part));
+        async move {
+            match refused {
+                Some((_, answer)) => Ok(refused_by(answer)),
+                None => sim.oneshot(request).await,
+            }
+        }
+    });
+    kube::Client::new(service, "default").into()
+}
+
+fn refused_by((code, message): (u16, &str)) -> Response<SimBody> {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "code": code, "message": message});
+    let body = Full::new(Bytes::from(status.to_string())).boxed_unsync();
+    Response::builder().status(code).header(CONTENT_TYPE, "application/json").body(body).unwrap()
+}
+
+/// A cluster, a leader, and another replica that could lead.
+async fn leader_and_follower() -> (Cluster, Replica, Replica) {
+    let cluster = Cluster::new();
+    let first = Replica::start(&cluster, "first").await;
+    cluster.until("it leads", || first.leads()).await;
+    let second = Replica::start(&cluster, "second").await;
+    (cluster, first, second)
+}
+
+/// Adds volumes, and for each a claim that names it.
+fn add(cluster: &Cluster, names: &[&str]) {
+    for name in names {
+        cluster.add(volume(name));
+        cluster.add(merged(claim(name), json!({"spec": {"volumeName": name}})));
+    }
+}
+
+fn are_bound(cluster: &Cluster, names: &[&str]) -> bool {
+    names.iter().all(|name| cluster.phases(name, name) == ("Bound".to_owned(), "Bound".to_owned()))
+}
+
+/// Whether the holder of the Lease asks whether another replica could lead.
+fn asks(cluster: &Cluster) -> bool {
+    let lease = cluster.sim.object("leases", Some("kube-system"), "bindery").unwrap();
+    lease["metadata"]["annotations"]["bindery.dev/hand-over"] == ""
+}
+
+#[tokio::test(start_paused = true)]
+async fn given_a_leader_whose_writes_fail_another_one_leads_and_binds() {
+    let (cluster, first, second) = leader_and_follower().await;
+    first.refuse("", DOWN);
+    add(&cluster, &["a", "b"]);
+    let began = Instant::now();
+    cluster.until("the other one leads", || second.leads()).await;
+    assert!(began.elapsed() < HANDOVER_MAX && !first.leads(), "{:?}", began.elapsed());
+    assert_eq!(first.eligibility.causes(), ["its writes failed, and another replica could lead"]);
+    cluster.until("both claims are bound", || are_bound(&cluster, &["a", "b"])).await;
+    ["a", "b"].into_iter().for_each(|name| cluster.assert_bound(name, name));
+    assert!(second.leads());
+}
+
+#[tokio::test(start_paused = true)]
+async fn given_no_other_replica_a_leader_whose_writes_fail_stays() {
+    let cluster = Cluster::new();
+    let mut only = Replica::start(&cluster, "only").await;
+    cluster.until("it leads", || only.leads()).await;
+    only.refuse("", DOWN);
+    add(&cluster, &["a", "b"]);
+    cluster.until("it asks", || asks(&cluster)).await;
+    only.keeps_leading(&cluster, MINUTE * 4).await;
+    *only.refusal.lock() = None;
+    let is_over = || are_bound(&cluster, &["a", "b"]) && !asks(&cluster);
+    cluster.until("its writes succeed, and it does not ask any more", is_over).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn given_writes_that_admission_refuses_the_leader_stays() {
+    for answer in [
+        (403, "admission webhook \"w\" denied the request: no"),
+        (500, "Internal error occurred: failed calling webhook \"w\": connection refused"),
+    ] {
+        let (cluster, mut first, _second) = leader_and_follower().await;
+        first.refuse("", answer);
+        add(&cluster, &["a", "b"]);
+        first.keeps_leading(&cluster, MINUTE * 4).await;
+        assert!(!are_bound(&cluster, &["a"]) && !are_bound(&cluster, &["b"]), "{answer:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn given_other_writes_that_succeed_failing_writes_change_nothing() {
+    let (cluster, mut first, _second) = leader_and_follower().await;
+    first.refuse("/bad-", DOWN);
+    add(&cluster, &["bad-a", "bad-b"]);
+    for number in 0..20 {
+        let name = format!("good-{number}");
+        add(&cluster, &[name.as_str()]);
+        first.keeps_leading(&cluster, Duration::from_secs(10)).await;
+        assert!(are_bound(&cluster, &[name.as_str()]), "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn given_writes_that_fail_for_all_replicas_the_lease_moves_once() {
+    let (cluster, first, mut second) = leader_and_follower().await;
+    [&first, &second].into_iter().for_each(|replica| replica.refuse("", DOWN));
+    add(&cluster, &["a", "b"]);
+    cluster.until("the other one leads", || second.leads()).await;
+    second.keeps_leading(&cluster, MINUTE * 4).await;
+    assert!(asks(&cluster) && first.eligibility.causes().is_empty());
+}
