@@ -13,6 +13,7 @@ use bindery_policy::{ObjectStatus, ShadowAnswer, ShadowDifference, ShadowRelease
 use serde::Serialize;
 
 use crate::cluster::ClusterArguments;
+use crate::journal::kept::check_kept;
 use crate::journal::subject::time;
 use crate::journal::unknown::Unknown;
 use crate::output::{Format, counted};
@@ -82,9 +83,9 @@ impl Arguments {
             if matches!(entry, Ok(Entry { what: What::Unknown(_), .. })) {
                 unknown.add(files.header());
             }
-            Some(entry)
+            Some(entry.map_err(anyhow::Error::from))
         });
-        let shadows = journaled(entries, self.name.as_deref())?;
+        let shadows = journaled(entries, self.name.as_deref(), 0)?;
         eprint!("{}", unknown.lines("read the differences"));
         self.print(&shadows, "The journal has no difference of a shadow.\n", Journaled::text)
     }
@@ -167,11 +168,12 @@ impl Journaled {
     }
 }
 
-/// The differences of a journal, shadow by shadow, or of that name.
-fn journaled<E>(
-    entries: impl Iterator<Item = Result<Entry, E>>,
+/// The differences of a journal, shadow by shadow, or of that name. So many bytes of it are `kept` already.
+fn journaled(
+    entries: impl Iterator<Item = Result<Entry>>,
     name: Option<&str>,
-) -> Result<Vec<Journaled>, E> {
+    mut kept: usize,
+) -> Result<Vec<Journaled>> {
     let mut shadows = BTreeMap::new();
     for entry in entries {
         let entry = entry?;
@@ -180,6 +182,8 @@ fn journaled<E>(
         if name.is_some_and(|wanted| *wanted != shadow) {
             continue;
         }
+        kept += size(&differed);
+        check_kept(kept, format_args!("a difference at {}", time(entry.at_ms)))?;
         let new = |(kind, name): &(String, String)| {
             let (kind, name) = (kind.clone(), name.clone());
             Journaled { kind, name, differences: BTreeMap::new(), all: Vec::new() }
@@ -195,6 +199,13 @@ fn journaled<E>(
 fn by_kind(differences: &BTreeMap<Text, u64>) -> String {
     let counts: Vec<String> = differences.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
     if counts.is_empty() { String::new() } else { format!(" ({})", counts.join(", ")) }
+}
+
+/// About how many bytes are kept of a difference.
+fn size(Differed { kind, shadow, object, difference, active, instead, .. }: &Differed) -> usize {
+    let told = [&active.answer, &active.reason, &instead.answer, &instead.reason];
+    let texts = [kind, shadow, object, difference].into_iter().chain(told);
+    size_of::<ShadowDifference>() + texts.map(String::len).sum::<usize>()
 }
 
 /// A difference of a journal, as a status has it.
@@ -223,6 +234,7 @@ fn said(answer: &str, reason: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::journal::kept::KEPT_MAX;
 
     #[test]
     fn each_difference_is_a_line_with_both_reasons() {
@@ -273,13 +285,16 @@ mod tests {
             what: What::Difference(Box::new(Differed { shadow: shadow.into(), ..differed.clone() })),
         };
         let entries: Vec<Entry> = ["zone"; 20].into_iter().chain(["other"]).map(entry).collect();
-        let all = journaled(entries.clone().into_iter().map(Ok::<_, anyhow::Error>), None).unwrap();
+        let all = journaled(entries.clone().into_iter().map(Ok), None, 0).unwrap();
         let text: Vec<String> = all.iter().map(Journaled::text).collect();
         let line = "  1970-01-01T00:00:01Z  other-fate  pv v: keeps it; shadow: deletes it\n";
         assert_eq!(text[0], format!("MatchPolicy other: 1 decision differs (1 other-fate)\n{line}"));
         let head = "MatchPolicy zone: 20 decisions differ (20 other-fate)\n";
         assert_eq!(text[1], format!("{head}{}", line.repeat(20)));
-        let named = journaled(entries.into_iter().map(Ok::<_, anyhow::Error>), Some("other")).unwrap();
+        let named = journaled(entries.clone().into_iter().map(Ok), Some("other"), 0).unwrap();
         assert_eq!(named.len(), 1);
+        let error = journaled(entries.into_iter().map(Ok), None, KEPT_MAX).err().unwrap().to_string();
+        let told = "a difference at 1970-01-01T00:00:01Z: the report of the journal ";
+        assert!(error.starts_with(told), "{error}");
     }
 }

@@ -47,7 +47,8 @@ use crate::policy::registry::RegistryArguments;
 /// digests in place of what is redacted, is not replayable: it is counted, and is not a difference. Nor is an
 /// answer of a policy that is not loaded. Records of kinds that only a later version knows are counted, and
 /// the status is 1, because they may be decisions; with `--with` it is 0. The digest at the end covers all
-/// records: keep it elsewhere to find out later whether records were cut off.
+/// records of a replica, and a folder of several replicas has one for each: keep them elsewhere to find out
+/// later whether records were cut off.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// A folder or a file of a journal, as `bindery serve --journal` or `bindery playground --journal` writes
@@ -104,8 +105,10 @@ struct Report {
     asked_again: Option<Answers>,
     /// Whether the journal ends inside a block: it is being written, or its writer was killed there.
     torn: bool,
-    /// Digest of the last record or block.
+    /// Digest of the last record or block, of the last journal in the folder.
     digest: String,
+    /// The same of each journal in the folder, by its name.
+    digests: BTreeMap<String, String>,
     /// About how many bytes of the journal are kept, without those of `asked_again`.
     #[serde(skip)]
     kept: usize,
@@ -154,6 +157,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
     }
     (report.digest, report.torn) = (files.digest().to_string(), files.ending() == Ending::Torn);
+    let digests = files.digests().iter().map(|(journal, digest)| (journal.clone(), digest.to_string()));
+    report.digests = digests.collect();
     arguments.output.print(&report, |out| out.write_all(report.summary().as_bytes()))?;
     if let Some(error) = broken {
         return Err(error.into());
@@ -266,10 +271,15 @@ impl Report {
         }
         text += &format!(
             "{}: {same} the same, {different} different, {not_replayable} not replayable, {not_decided} not \
-             decided\n\
-             digest of the last: {digest}\n",
+             decided\n",
             of_records(*records)
         );
+        if self.digests.len() < 2 {
+            return text + &format!("digest of the last: {digest}\n");
+        }
+        for (journal, digest) in &self.digests {
+            text += &format!("digest of the last of {journal}: {digest}\n");
+        }
         text
     }
 }

@@ -13,7 +13,7 @@ use bindery_kit::{OciRegistry, Referrers, RegistrySettings};
 use bindery_registry::Layout;
 use rcgen::KeyPair;
 use serde_json::{Value, json};
-use support::{Ended, Home, ended, root};
+use support::{Ended, Home, ended, engine, root};
 
 const CREDENTIALS: (&str, &str) = ("ann", "secret");
 
@@ -179,6 +179,22 @@ fn given_a_tag_that_moves_meanwhile_only_what_was_verified_is_kept() {
 }
 
 #[test]
+fn given_two_policies_with_one_tag_a_folder_has_both() {
+    let registry = OciRegistry::start(RegistrySettings::default());
+    let home = home();
+    let [one, two] = ["one", "two"].map(|name| format!("oci://{}/{name}:1.0.0", registry.host()));
+    let pushed = [(&one, "of=one"), (&two, "of=two")].map(|(tagged, annotation)| {
+        let reference = done(&home, &["push", "same-zone.wasm", tagged, "--annotation", annotation]);
+        done(&home, &["pull", tagged, "--to", "mirror"]);
+        (tagged, reference)
+    });
+    for (tagged, reference) in pushed {
+        let pulled = done(&home, &["pull", tagged, "--layout", "mirror", "--to", "again"]);
+        assert_eq!(pulled, format!("again: {reference}"));
+    }
+}
+
+#[test]
 fn given_a_tag_beside_the_digest_a_layout_is_pushed_under_both() {
     let [outside, inside] = [(); 2].map(|()| OciRegistry::start(RegistrySettings::default()));
     let home = home();
@@ -195,10 +211,7 @@ fn given_a_tag_beside_the_digest_a_layout_is_pushed_under_both() {
 fn an_engine_is_pushed_and_what_is_neither_is_refused() {
     let registry = OciRegistry::start(RegistrySettings::default());
     let home = home();
-    let beside =
-        || Path::new(env!("CARGO_BIN_EXE_bindery")).with_file_name("../components/bindery-engine.wasm");
-    let engine = std::env::var_os("BINDERY_ENGINE").map_or_else(beside, Into::into);
-    home.file("engine/engine.wasm", fs::read(engine).unwrap());
+    home.file("engine/engine.wasm", fs::read(engine()).unwrap());
     let to = format!("oci://{}/engine:1", registry.host());
     done(&home, &["push", "engine/engine.wasm", &to]);
     home.file("wrong.wasm", "not a component");
@@ -212,6 +225,24 @@ fn an_engine_is_pushed_and_what_is_neither_is_refused() {
         let ended = policy(&home, &arguments);
         assert!(ended.status == 2 && ended.stderr.contains(why), "{why}: {ended:?}");
     }
+}
+
+/// A policy of this size is refused.
+#[test]
+fn given_an_engine_of_33_mib_it_is_pushed_pulled_and_replayed_with() {
+    const PADDING: usize = 33 << 20;
+    let registry = OciRegistry::start(RegistrySettings::default());
+    let home = Home::new();
+    // A section without a name, behind its size in LEB128.
+    let section = [&[0, 0x80, 0x80, 0xc0, 0x10][..], &vec![0; PADDING][..]].concat();
+    let large = [fs::read(engine()).unwrap(), section].concat();
+    home.file("large.wasm", &large);
+    let to = format!("oci://{}/engine:1", registry.host());
+    done(&home, &["push", "large.wasm", &to]);
+    done(&home, &["pull", &to, "--output", "out"]);
+    assert!(fs::read(home.path().join("out/large.wasm")).unwrap() == large);
+    let replayed = home.bindery(&["replay", "no-journal", "--with", "large.wasm"]);
+    assert!(replayed.stderr.starts_with("error: no-journal: "), "{replayed:?}");
 }
 
 #[test]

@@ -22,6 +22,8 @@ pub struct Files {
     before: Option<End>,
     ending: Ending,
     digest: ChainDigest,
+    /// The last digest of each journal, by its name.
+    digests: BTreeMap<String, ChainDigest>,
     files_read: usize,
 }
 
@@ -87,8 +89,8 @@ impl Files {
 
     fn begin(waiting: VecDeque<PathBuf>) -> Self {
         let (current, failed, before) = (None, None, None);
-        let (ending, digest) = (Ending::Open, ChainDigest::default());
-        let mut files = Self { waiting, current, failed, before, ending, digest, files_read: 0 };
+        let (ending, digest, digests) = (Ending::Open, ChainDigest::default(), BTreeMap::new());
+        let mut files = Self { waiting, current, failed, before, ending, digest, digests, files_read: 0 };
         files.failed = files.advance();
         files
     }
@@ -119,6 +121,11 @@ impl Files {
     /// The digest of the last record or block that was read, and so of all up to it.
     pub fn digest(&self) -> ChainDigest {
         self.current.as_ref().map_or(self.digest, |current| current.reader.digest())
+    }
+
+    /// [`Files::digest`] of each journal, by its name, once everything was read.
+    pub fn digests(&self) -> &BTreeMap<String, ChainDigest> {
+        &self.digests
     }
 
     /// Number of files that were opened so far.
@@ -155,8 +162,10 @@ impl Files {
                     self.ending = Ending::Torn;
                     let name = name_of(&path);
                     if self.before.as_ref().is_none_or(|before| before.name != name) {
-                        // If it was the first file, the next one has to begin the chain.
-                        self.before = Some(End { name, digest: Some(ChainDigest::default()) });
+                        // After the first file, the next one has to begin the chain. Where a file before was
+                        // removed or is damaged, its end is unknown.
+                        let is_first = Series::of(&path).is_some_and(|(_, number)| number == 1);
+                        self.before = Some(End { name, digest: is_first.then(ChainDigest::default) });
                     }
                 }
                 Err(error) => {
@@ -174,6 +183,7 @@ impl Files {
         self.digest = reader.digest();
         let is_torn = matches!(error, Some(ReadError::Unfinished(Place::Block(_))));
         let name = name_of(&path);
+        self.digests.insert(name.clone(), self.digest);
         let is_whole = error.is_none() || is_torn;
         self.before = Some(End { name, digest: is_whole.then_some(self.digest) });
         self.ending = if has_ended {

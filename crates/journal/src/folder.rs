@@ -285,17 +285,7 @@ mod tests {
     fn given_an_end_that_is_not_forced_to_the_disk_a_file_is_begun() {
         let folder = tempfile::tempdir().unwrap();
         let rotation = Rotation { size: 1, age: Duration::from_secs(3_600), keep: 1 << 30 };
-        let header = Header {
-            number: 1,
-            previous: ChainDigest::default(),
-            began_ms: 0,
-            replica: "a".to_owned(),
-            mode: "own".to_owned(),
-            version: "0".to_owned(),
-            fuel_schedule: "none".to_owned(),
-            redaction: None,
-        };
-        let mut writer = FolderWriter::new(folder.path(), rotation, header);
+        let mut writer = FolderWriter::new(folder.path(), rotation, Header::default());
         let gap = Entry { at_ms: 1, what: What::Gap(Gap { lost: 1, from_ms: 1, to_ms: 1 }) };
         let block = gap.encode().unwrap();
         writer.write(&block).unwrap();

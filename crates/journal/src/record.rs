@@ -180,7 +180,7 @@ pub struct Gap {
 }
 
 /// The first bytes of a file say what it continues, and who wrote it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Header {
     /// Number of the file, from 1.

@@ -169,6 +169,26 @@ fn a_missing_file_is_found_unless_it_is_the_oldest() {
     }
 }
 
+/// The file before one that its writer has only begun may be gone, or damaged later.
+#[test]
+fn given_a_file_that_was_only_begun_after_an_unknown_end_the_next_is_read() {
+    for is_removed in [true, false] {
+        let folder = of_files(&["a"]);
+        fs::write(folder.path().join("replica-1-00000002.bjournal"), "").unwrap();
+        write(&mut folder_writer(folder.path(), rotation(LARGE, 4 * LARGE)), &[entry("b")]);
+        let first = &paths(folder.path())[0];
+        if is_removed {
+            fs::remove_file(first).unwrap();
+        } else {
+            fs::write(first, "nothing").unwrap();
+        }
+        let (left, errors, _) = read(folder.path());
+        let is_only_damage = matches!(errors[..], [FilesError::File(ReadError::NotAJournal)]);
+        assert!(if is_removed { errors.is_empty() } else { is_only_damage }, "{errors:?}");
+        assert_eq!(left, entries(&["b"]));
+    }
+}
+
 /// Damage of one file must not hide the others.
 #[test]
 fn given_a_first_file_that_is_no_journal_the_next_files_are_read() {

@@ -74,9 +74,7 @@ impl Artifact {
     }
 
     fn check(&self) -> Result<()> {
-        if self.module.len() > MODULE_MAX {
-            return invalid(format!("the module has {} bytes; at most {MODULE_MAX} are", self.module.len()));
-        }
+        check_size("the module", self.module.len() as u64)?;
         if self.cases.len() > EXTRAS_MAX {
             return invalid(format!(
                 "there are {} files of cases; at most {EXTRAS_MAX} are",
@@ -88,6 +86,21 @@ impl Artifact {
             None => Ok(()),
         }
     }
+}
+
+/// Checks that a module of so many bytes may be written and read; `what` names it.
+///
+/// # Errors
+///
+/// It has more than [`MODULE_MAX`].
+pub fn check_size(what: &str, bytes: u64) -> Result<()> {
+    if bytes <= MODULE_MAX as u64 {
+        return Ok(());
+    }
+    invalid(format!(
+        "{what} has {bytes} bytes; at most {MODULE_MAX} are read and written: build it smaller, such as \
+         without debug information"
+    ))
 }
 
 /// Writes an artifact, and tags it if a tag is named. Returns the digest of its manifest.
@@ -174,7 +187,7 @@ pub async fn pull_manifest(from: &dyn Repository, name: &Name) -> Result<(Digest
 /// has golden cases that the manifest names.
 pub async fn pull(from: &dyn Repository, name: &Name) -> Result<(Digest, Artifact)> {
     let (digest, manifest) = pull_manifest(from, name).await?;
-    let module = from.blob(&manifest.layers[0], MODULE_MAX).await?;
+    let module = module(from, &digest, &manifest).await?;
     let cases = named(&digest, &manifest, media::CASES_ANNOTATION, EXTRAS_MAX)?;
     let page = named(&digest, &manifest, media::PAGE_ANNOTATION, 1)?;
     let mut artifact = Artifact { module, annotations: manifest.annotations.clone(), ..Artifact::default() };
@@ -201,6 +214,13 @@ pub async fn pull(from: &dyn Repository, name: &Name) -> Result<(Digest, Artifac
              with its referrers, as `bindery policy push` does with a layout, or push it again"
         ))),
     }
+}
+
+/// The module of a manifest that [`pull_manifest`] has read.
+async fn module(from: &dyn Repository, digest: &Digest, manifest: &Manifest) -> Result<Vec<u8>> {
+    let layer = &manifest.layers[0];
+    check_size(&format!("the module of manifest {digest}"), layer.size)?;
+    from.blob(layer, MODULE_MAX).await
 }
 
 /// The digests of files in an annotation of a manifest.
@@ -282,7 +302,7 @@ fn file_name(layer: &Descriptor) -> String {
 /// It cannot be read or written, is not that of a module, or breaks a limit.
 pub async fn copy(from: &dyn Repository, to: &dyn Repository, name: &Name) -> Result<Digest> {
     let (digest, manifest) = pull_manifest(from, name).await?;
-    to.put_blob(&from.blob(&manifest.layers[0], MODULE_MAX).await?).await?;
+    to.put_blob(&module(from, &digest, &manifest).await?).await?;
     to.put_blob(&from.blob(&manifest.config, CONFIG_MAX).await?).await?;
     let bytes = from.manifest(&Name::Digest(digest)).await?;
     to.put_manifest(&Name::Digest(digest), &manifest, &bytes).await?;

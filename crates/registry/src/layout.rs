@@ -19,6 +19,7 @@ use crate::error::{RegistryError, Result, invalid, too_large};
 use crate::limits::{MANIFEST_MAX, REFERRERS_MAX};
 use crate::manifest::{Descriptor, Index, Manifest};
 use crate::media;
+use crate::reference::Reference;
 use crate::repository::{Name, Repository};
 
 /// The file that is locked while the index is changed.
@@ -35,6 +36,8 @@ pub struct Layout {
     folder: PathBuf,
     /// Most bytes of all blobs.
     bytes_max: u64,
+    /// Host and repository of its tags; `None` for any.
+    place: Option<String>,
     /// Who writes to it; held while the index is changed.
     writing: Mutex<Writers>,
 }
@@ -42,13 +45,20 @@ pub struct Layout {
 impl Layout {
     /// The layout in a folder, which may not exist yet.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
-        Self { folder: folder.into(), bytes_max: u64::MAX, writing: Mutex::default() }
+        Self { folder: folder.into(), bytes_max: u64::MAX, place: None, writing: Mutex::default() }
     }
 
     /// The same with a limit, in bytes of all blobs: what is more is [`RegistryError::Full`].
     #[must_use]
     pub fn with_limit(self, bytes_max: u64) -> Self {
         Self { bytes_max, ..self }
+    }
+
+    /// The same with the tags of the repository of this reference. Tags of layouts that name no repository
+    /// are read as its own.
+    #[must_use]
+    pub fn with_tags_of(self, reference: &Reference) -> Self {
+        Self { place: Some(reference.place()), ..self }
     }
 
     /// Writes to it; what is written stays until the writer is dropped.
@@ -209,6 +219,41 @@ impl Layout {
         Ok(())
     }
 
+    /// The whole name of a tag. Tags that name a digest are those of any repository.
+    fn image_name(&self, tag: &str) -> Option<String> {
+        let place = self.place.as_ref().filter(|_| named_by_tag(tag).is_none())?;
+        Some(format!("{place}:{tag}"))
+    }
+
+    /// The digest of a tag.
+    fn tagged(&self, tag: &str) -> Result<Digest> {
+        let mut entries = self.entries()?;
+        entries.retain(|entry| entry.annotations.get(media::REF_NAME).is_some_and(|name| name == tag));
+        let image = |entry: &Descriptor| entry.annotations.get(media::IMAGE_NAME).cloned();
+        let wanted = self.image_name(tag);
+        let found = match &wanted {
+            Some(_) => [wanted.clone(), None]
+                .into_iter()
+                .find_map(|name| entries.iter().find(|entry| image(entry) == name)),
+            None => entries.first().filter(|one| {
+                entries.iter().all(|other| other.digest == one.digest || image(other) == image(one))
+            }),
+        };
+        if let Some(found) = found {
+            return Ok(found.digest);
+        }
+        let known: Vec<String> = entries.iter().filter_map(image).collect();
+        let known = known.join(", ");
+        let why = match wanted {
+            _ if entries.is_empty() => format!("there is no tag {tag:?}"),
+            Some(wanted) => format!("there is no {wanted}; the tag is that of {known}: name one of these"),
+            None => {
+                return invalid(self.name(&format!("the tag {tag:?} is that of {known}: name the digest")));
+            }
+        };
+        Err(RegistryError::NotFound(self.name(&why)))
+    }
+
     fn parsed(&self, digest: &Digest) -> Result<Manifest> {
         let bytes = self.read(&self.path(digest), MANIFEST_MAX)?;
         let what = self.name(&format!("manifest {digest}"));
@@ -220,7 +265,7 @@ impl Layout {
 /// An entry with what readers of a layout use. The rest of a manifest that is not signed may be as large as
 /// a manifest may be.
 fn short(mut entry: Descriptor) -> Descriptor {
-    entry.annotations.retain(|key, _| key == media::REF_NAME);
+    entry.annotations.retain(|key, _| [media::REF_NAME, media::IMAGE_NAME].contains(&&**key));
     entry.artifact_type = entry.artifact_type.filter(|kind| kind.len() <= KIND_MAX);
     entry
 }
@@ -242,12 +287,7 @@ impl Repository for Layout {
     async fn manifest(&self, name: &Name) -> Result<Vec<u8>> {
         let digest = match name {
             Name::Digest(digest) => *digest,
-            Name::Tag(tag) => {
-                let has_tag = |entry: &Descriptor| entry.annotations.get(media::REF_NAME) == Some(tag);
-                let entry = self.entries()?.into_iter().find(has_tag);
-                let missing = || RegistryError::NotFound(self.name(&format!("there is no tag {tag:?}")));
-                entry.ok_or_else(missing)?.digest
-            }
+            Name::Tag(tag) => self.tagged(tag)?,
         };
         let bytes = self.read(&self.path(&digest), MANIFEST_MAX)?;
         digest.check(&bytes, &self.name(&format!("manifest {digest}")))?;
@@ -310,10 +350,11 @@ impl Repository for Layout {
         let mut entry = manifest.entry(bytes);
         // Only a tag that was asked for names it.
         entry.annotations.clear();
-        index.add(&short(match name {
-            Name::Tag(tag) => entry.annotated(media::REF_NAME, tag.clone()),
-            Name::Digest(_) => entry,
-        }));
+        if let Name::Tag(tag) = name {
+            entry = entry.annotated(media::REF_NAME, tag.clone());
+            entry.annotations.extend(self.image_name(tag).map(|name| (media::IMAGE_NAME.to_owned(), name)));
+        }
+        index.add(&short(entry));
         self.write(&self.folder.join("oci-layout"), br#"{"imageLayoutVersion":"1.0.0"}"#)?;
         self.write_index(&index)
     }

@@ -21,7 +21,7 @@ mod reference;
 mod repository;
 mod signature;
 
-pub use artifact::{Artifact, Extra, copy, pull, pull_manifest, push, put_tag};
+pub use artifact::{Artifact, Extra, check_size, copy, pull, pull_manifest, push, put_tag};
 pub use client::{Access, Endpoint, Posted, Registry, Remote, Timeouts};
 pub use credentials::Credentials;
 pub use digest::Digest;

@@ -100,13 +100,17 @@ impl Index {
         self.manifests.iter().filter_map(|entry| serde_json::from_value(entry.clone()).ok())
     }
 
-    /// Adds an entry, in place of one that has its tag, or its digest and no tag.
+    /// Adds an entry, in place of one that has its tag, or its digest and no tag. A tag of another repository
+    /// is another tag.
     pub(crate) fn add(&mut self, entry: &Descriptor) {
-        let tag = entry.annotations.get(media::REF_NAME);
         let is_replaced = |value: &Value| {
             serde_json::from_value::<Descriptor>(value.clone()).is_ok_and(|known| {
-                let known_tag = known.annotations.get(media::REF_NAME);
-                if known_tag.is_none() { known.digest == entry.digest } else { known_tag == tag }
+                let [tag, image] = [media::REF_NAME, media::IMAGE_NAME].map(|key| known.annotations.get(key));
+                match tag {
+                    None => known.digest == entry.digest,
+                    Some(_) if tag != entry.annotations.get(media::REF_NAME) => false,
+                    Some(_) => image.is_none() || image == entry.annotations.get(media::IMAGE_NAME),
+                }
             })
         };
         self.manifests.retain(|value| !is_replaced(value));

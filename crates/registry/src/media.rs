@@ -31,8 +31,10 @@ pub const IMAGE_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 
 /// Annotation of a layer: the name of its file.
 pub const TITLE: &str = "org.opencontainers.image.title";
-/// Annotation of an entry of a layout: its tag.
+/// Annotation of an entry of a layout: its tag, as oras, skopeo and regclient read and write it.
 pub const REF_NAME: &str = "org.opencontainers.image.ref.name";
+/// Annotation of an entry of a layout: host, repository and tag, as containerd and Docker read and write it.
+pub const IMAGE_NAME: &str = "io.containerd.image.name";
 /// Annotation of the manifest of a policy: the digests of the files of its cases. The signature covers it.
 pub const CASES_ANNOTATION: &str = "dev.bindery.policy.cases";
 /// Annotation of the manifest of a policy: the digest of its page.

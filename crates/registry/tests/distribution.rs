@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use bindery_kit::{OciRegistry, Referrers, RegistrySettings};
 use bindery_registry::{
-    Access, Credentials, Descriptor, Digest, Layout, Manifest, Name, Registry, RegistryError, Repository,
-    copy, media, pull, push,
+    Access, Credentials, Descriptor, Digest, Layout, Manifest, Name, Reference, Registry, RegistryError,
+    Repository, copy, media, pull, push,
 };
 use http::Method;
 use serde_json::{Value, json};
@@ -158,6 +158,32 @@ async fn a_layout_finds_changed_bytes_and_forgets_what_is_not_kept() {
     assert!(matches!(&changed, RegistryError::Invalid(why) if why.contains("it was changed")), "{changed}");
     layout.put_blob(&artifact().module).await.unwrap();
     assert_eq!(pull(&layout, &tag()).await.unwrap().0, kept, "what is broken is written again");
+}
+
+#[tokio::test]
+async fn given_two_repositories_with_one_tag_a_layout_finds_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let of = |name: &str| {
+        let reference: Reference = format!("oci://localhost/{name}").parse().unwrap();
+        Layout::new(folder.path()).with_tags_of(&reference)
+    };
+    let (any, [one, two, three]) = (Layout::new(folder.path()), ["one", "two", "three"].map(of));
+    let mut other = artifact();
+    other.module.push(0);
+    // As versions before have written it: it names no repository, and the next one takes its place.
+    let before = push(&any, &other, Some("1.0.0")).await.unwrap();
+    assert_eq!(pull(&one, &tag()).await.unwrap().0, before);
+    let first = push(&one, &artifact(), Some("1.0.0")).await.unwrap();
+    assert_eq!(pull(&any, &tag()).await.unwrap().0, first);
+
+    let second = push(&two, &other, Some("1.0.0")).await.unwrap();
+    assert_eq!(pull(&one, &tag()).await.unwrap().0, first);
+    assert_eq!(pull(&two, &tag()).await.unwrap().0, second);
+    for (layout, remedy) in [(three, "name one of these"), (any, "name the digest")] {
+        let error = pull(&layout, &tag()).await.unwrap_err().to_string();
+        let told = format!("localhost/one:1.0.0, localhost/two:1.0.0: {remedy}");
+        assert!(error.ends_with(&told), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -110,7 +110,10 @@ async fn what_is_no_module_is_refused_with_what_it_is() {
         (|manifest| manifest["config"]["mediaType"] = media::IMAGE_CONFIG.into(), "its configuration is"),
         (|manifest| manifest["layers"][0]["mediaType"] = "text/plain".into(), "its layer is \"text/plain\""),
         (|manifest| manifest["layers"] = json!([]), "it has 0 layers"),
-        (|manifest| manifest["layers"][0]["size"] = json!(1u64 << 40), "larger than 67108864 bytes"),
+        (
+            |manifest| manifest["layers"][0]["size"] = json!(1u64 << 40),
+            "has 1099511627776 bytes; at most 67108864 are ",
+        ),
         (|manifest| manifest["mediaType"] = media::INDEX.into(), "list of manifests"),
         (
             |manifest| manifest["annotations"][media::CASES_ANNOTATION] = "sha256:0".into(),

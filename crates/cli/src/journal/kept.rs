@@ -13,7 +13,7 @@ pub(crate) fn check_kept(bytes: usize, entry: impl Display) -> Result<()> {
     if bytes > KEPT_MAX {
         bail!(
             "{entry}: the report of the journal up to there has more than 1 GiB; give its files one by one, \
-             or print the report as a table"
+             or print that of `bindery replay` as a table"
         );
     }
     Ok(())

@@ -7,6 +7,7 @@ use anyhow::Result;
 use bindery_journal::{Ending, Files, Gap, What};
 use serde::Serialize;
 
+use super::kept::check_kept;
 use super::subject::time;
 use crate::output::{Format, counted};
 
@@ -43,15 +44,17 @@ struct Verified {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let journals = Files::open_each(&arguments.journal)?;
-    let found: Vec<Verified> = journals.into_iter().map(|(name, files)| verify(name, files)).collect();
+    let (journals, mut kept) = (Files::open_each(&arguments.journal)?, 0);
+    let found = journals.into_iter().map(|(name, files)| verify(name, files, &mut kept));
+    let found = found.collect::<Result<Vec<Verified>>>()?;
     let text: String = found.iter().map(Verified::text).collect();
     arguments.output.print(&found, |out| out.write_all(text.as_bytes()))?;
     let is_whole = found.iter().all(|journal| journal.damage.is_empty());
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn verify(journal: String, mut files: Files) -> Verified {
+/// Reads a journal; adds to `kept` how many bytes its report has.
+fn verify(journal: String, mut files: Files, kept: &mut usize) -> Result<Verified> {
     let first_file = files.header().map(|header| header.number);
     let (mut entries, mut lost, mut gaps, mut damage) = (0, 0, Vec::new(), Vec::new());
     for entry in files.by_ref() {
@@ -60,7 +63,10 @@ fn verify(journal: String, mut files: Files) -> Verified {
                 entries += 1;
                 if let What::Gap(gap) = &entry.what {
                     lost = gap.lost.saturating_add(lost);
-                    gaps.push(words(gap));
+                    let words = words(gap);
+                    *kept += size_of::<String>() + words.len();
+                    check_kept(*kept, format_args!("{journal}, entry {entries}"))?;
+                    gaps.push(words);
                 }
             }
             Err(error) => damage.push(format!("{:#}", anyhow::Error::new(error))),
@@ -73,7 +79,7 @@ fn verify(journal: String, mut files: Files) -> Verified {
         Ending::Torn => "inside a block: its writer writes it still, or was killed there",
     };
     let (read, digest) = (files.files_read(), files.digest().to_string());
-    Verified { journal, first_file, files: read, entries, lost, gaps, ends, damage, digest }
+    Ok(Verified { journal, first_file, files: read, entries, lost, gaps, ends, damage, digest })
 }
 
 /// A gap as `bindery journal` tells of it.
@@ -97,5 +103,27 @@ impl Verified {
             text += &format!("  damage: {damage}\n");
         }
         text + &format!("  end: {ends}\n  digest of the last: {digest}\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bindery_journal::{Entry, FolderWriter, Header, Rotation, Sink as _};
+
+    use super::super::kept::KEPT_MAX;
+    use super::*;
+
+    #[test]
+    fn given_a_full_report_another_gap_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let rotation = Rotation { size: 1 << 30, age: Duration::from_secs(3_600), keep: 1 << 32 };
+        let mut writer = FolderWriter::new(folder.path(), rotation, Header::default());
+        let gap = What::Gap(Gap { lost: 1, from_ms: 0, to_ms: 0 });
+        writer.write(&Entry { at_ms: 0, what: gap }.encode().unwrap()).unwrap();
+        let (name, files) = Files::open_each(folder.path()).unwrap().remove(0);
+        let error = verify(name, files, &mut { KEPT_MAX }).err().unwrap().to_string();
+        assert!(error.starts_with("replica-1, entry 1: the report of the journal "), "{error}");
     }
 }

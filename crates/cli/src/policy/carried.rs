@@ -13,20 +13,16 @@ use super::test::differences;
 /// How long all cases of a module may take, and the case during which it ends. Who pushes a module could have
 /// it judge without end.
 const TIME_MAX: Duration = Duration::from_secs(10);
-/// The most characters that are told of a case: its texts, and those of the module, go into a status.
-const TOLD_MAX: usize = 1_024;
 
 /// Holds a policy against cases, as `bindery policy test` does. The error names the first case that fails,
 /// with its first difference.
 pub(crate) fn hold(policy: Tested<'_>, files: &[Extra]) -> Result<()> {
     let until = Instant::now() + TIME_MAX;
     for file in files {
-        let failed = |why: String| anyhow!(why.chars().take(TOLD_MAX).collect::<String>());
-        let parsed = parse(file).map_err(|why| failed(format!("golden cases: {why:#}")))?;
+        let parsed = parse(file).map_err(|why| anyhow!("golden cases: {why:#}"))?;
         for (line, case) in &parsed.cases {
             if let Some(difference) = difference(policy, case)? {
-                let place = format!("golden case {}:{line}", file.name);
-                return Err(failed(format!("{place}: {}: {difference}", case.title)));
+                bail!("golden case {}:{line}: {}: {difference}", file.name, case.title);
             }
             if Instant::now() > until {
                 bail!("its golden cases take more than {TIME_MAX:?}; push fewer of them with it");

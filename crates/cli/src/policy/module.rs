@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, anyhow, bail};
 use bindery_core::is_dns_label;
 use bindery_host::{ComponentPolicy, Limits, Options, PolicyHost};
+use bindery_registry::check_size;
+use bindery_registry::limits::MODULE_MAX;
 
 use crate::engine::CacheArgument;
 
@@ -58,7 +60,7 @@ pub(crate) fn host(cache: &CacheArgument) -> Result<PolicyHost> {
     PolicyHost::new(&options).context("policies cannot be run")
 }
 
-/// Reads a component, at most one byte more than the largest one.
+/// Reads a component of a policy or an engine. The host of its kind may allow fewer bytes.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
     if path.is_dir() {
         let files = std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -70,10 +72,14 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
     if path.exists() && !path.is_file() {
         bail!("{} is not a regular file; name a component's file, or {BUILTIN}NAME", path.display());
     }
+    let what = format!("the component {}", path.display());
     let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(PolicyHost::COMPONENT_BYTES_MAX as u64 + 1).read_to_end(&mut bytes))
-        .with_context(|| format!("the component {} cannot be read", path.display()))?;
+    let size = File::open(path).and_then(|file| {
+        let size = file.metadata()?.len();
+        file.take(MODULE_MAX as u64).read_to_end(&mut bytes)?;
+        Ok(size)
+    });
+    check_size(&what, size.with_context(|| format!("{what} cannot be read"))?)?;
     Ok(bytes)
 }
 

@@ -1,10 +1,11 @@
 //! `bindery policy pull`.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use bindery_core::is_dns_label;
 use bindery_registry::{
     Access, Artifact, Digest, Layout, Name, Reference, Trust, copy, pull, put_tag, verify,
@@ -57,7 +58,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             }
         }
         if let Some(folder) = &destination.to {
-            let layout = Layout::new(folder);
+            let layout = Layout::new(folder).with_tags_of(&from.reference);
             copy(&*repository, &layout, &Name::Digest(digest)).await?;
             let kept = read_back(&layout, digest, &from.reference, trust.as_ref()).await;
             kept.with_context(|| {
@@ -94,10 +95,19 @@ async fn read_back(
     Ok(())
 }
 
-/// Writes the files of an artifact; returns what was written.
+/// Writes the files of an artifact; returns what was written. Where two files of cases have one name, nothing
+/// is written.
 fn write(folder: &Path, artifact: &Artifact, repository: &str) -> Result<String> {
     let title = artifact.annotations.get(TITLE).filter(|title| is_dns_label(title));
     let name = title.map_or(repository.rsplit('/').next().unwrap_or(repository), |title| title);
+    let mut names = BTreeSet::new();
+    if let Some(twice) = artifact.cases.iter().find(|file| !names.insert(&file.name)) {
+        bail!(
+            "{}: two files of golden cases have this name: give them other names, and push again; \
+             `bindery policy pull --to` keeps both",
+            folder.join("cases").join(&twice.name).display()
+        );
+    }
     let mut files = vec![(folder.join(format!("{name}.wasm")), &artifact.module)];
     files.extend(artifact.page.iter().map(|page| (folder.join("README.md"), &page.bytes)));
     files.extend(artifact.cases.iter().map(|file| (folder.join("cases").join(&file.name), &file.bytes)));
@@ -111,4 +121,21 @@ fn write(folder: &Path, artifact: &Artifact, repository: &str) -> Result<String>
         text += &format!("{}: {} bytes\n", path.display(), bytes.len());
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use bindery_registry::Extra;
+
+    use super::*;
+
+    #[test]
+    fn given_two_files_of_cases_with_one_name_neither_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |text: &str| Extra { name: "a.yaml".to_owned(), bytes: text.into() };
+        let artifact = Artifact { cases: vec![file("case: a"), file("case: b")], ..Artifact::default() };
+        let error = write(folder.path(), &artifact, "team/policy").unwrap_err().to_string();
+        assert!(error.contains("cases/a.yaml: two files of golden cases have this name: "), "{error}");
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+    }
 }

@@ -142,7 +142,7 @@ impl PlaceArguments {
             if !folder.is_dir() {
                 bail!("--layout {}: there is no such folder", folder.display());
             }
-            return Ok(Box::new(Layout::new(folder)));
+            return Ok(Box::new(Layout::new(folder).with_tags_of(&self.reference)));
         }
         Ok(Box::new(self.registry.client_of_user()?.repository(&self.reference, access)?))
     }

@@ -7,11 +7,12 @@ use bindery_policy::{
     Candidates, ClaimView, Matcher, Metadata, Narrowing, PolicyFault, Reason, Requirement, Verdicts,
 };
 use bindery_registry::Extra;
+use bindery_registry::limits::MODULE_MAX;
 
-use super::carried;
 use super::cases::{self, File};
 use super::judge::Tested;
 use super::test::Report;
+use super::{carried, module};
 
 const ZONES: &str = "\
 # A comment above.
@@ -229,6 +230,13 @@ fn cases_that_come_with_a_module_hold_or_the_first_difference_is_told() {
     let volumes = "- {}\n".repeat(513);
     let why = hold(&allowing, format!("case: many\nvolumes:\n{volumes}").as_bytes()).unwrap_err();
     assert_eq!(why, "golden case zones.yaml:1: many: it has 513 volumes; at most 512 are allowed");
-    let long = format!("case: {}", "x".repeat(9_999));
-    assert_eq!(hold(&allowing, long.as_bytes()).unwrap_err().len(), 1_024);
+}
+
+#[test]
+fn given_a_file_larger_than_any_module_its_size_and_the_limit_are_told() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(MODULE_MAX as u64 + 1).unwrap();
+    let why = module::read(file.path()).unwrap_err().to_string();
+    let told = format!("the component {} has 67108865 bytes; at most 67108864 are ", file.path().display());
+    assert!(why.starts_with(&told), "{why}");
 }

@@ -9,6 +9,7 @@ use bindery_core::Engine;
 use bindery_engine::DefaultEngine;
 use bindery_host::{ComponentPolicy, Host, Limits, LoadError, PolicyHost};
 use bindery_policy::{AskedAgain, AskedPolicy, Chain, PolicyEvidence};
+use bindery_registry::limits::MODULE_MAX;
 use bindery_registry::{Digest, Reference};
 
 use crate::engine::EngineArguments;
@@ -155,16 +156,12 @@ fn repository(name: &str) -> Result<Reference> {
     Ok(repository)
 }
 
-/// Adds the files of a folder by their digests.
+/// Adds the files of a folder by their digests. A larger one than a module is none.
 fn add_files(folder: &Path, files: &mut BTreeMap<String, PathBuf>) -> Result<()> {
     for entry in folder.read_dir()? {
         let path = entry?.path();
-        if !path.is_file() {
-            continue;
-        }
-        let bytes = module::read(&path)?;
-        if bytes.len() <= PolicyHost::COMPONENT_BYTES_MAX {
-            files.insert(Digest::of(&bytes).to_string(), path);
+        if path.is_file() && path.metadata()?.len() <= MODULE_MAX as u64 {
+            files.insert(Digest::of(&module::read(&path)?).to_string(), path);
         }
     }
     Ok(())
@@ -187,6 +184,19 @@ mod tests {
 
     use super::*;
     use crate::tests::arguments_of;
+
+    #[test]
+    fn given_a_file_larger_than_any_policy_it_is_found_by_its_digest() {
+        let size = PolicyHost::COMPONENT_BYTES_MAX + 2;
+        let folder = tempfile::tempdir().unwrap();
+        for (name, size) in [("engine.wasm", size), ("too-large", MODULE_MAX + 1)] {
+            fs::File::create(folder.path().join(name)).unwrap().set_len(size as u64).unwrap();
+        }
+        let registry = RegistryArguments::default();
+        let modules = Modules::new(&[folder.path().to_owned()], &arguments_of(&[]), &registry).unwrap();
+        let found = modules.bytes(&Digest::of(&vec![0_u8; size]).to_string()).unwrap();
+        assert_eq!((found.len(), modules.files.len()), (size, 1));
+    }
 
     #[test]
     fn a_flipped_byte_of_a_module_is_found() {

@@ -62,10 +62,20 @@ impl WithArguments {
                            asked: `bindery journal show` prints them";
                 Ok(With::Policy(self.named.clone().context(why)?, Box::new(policy)))
             }
-            // An engine imports and exports other interfaces than a policy.
-            Err(LoadError::NoExport { .. } | LoadError::ForeignImports(_)) => {
-                Ok(With::Engine(Arc::new(engine.host()?.load(module, Limits::default())?)))
-            }
+            // An engine imports and exports other interfaces than a policy, and may be larger.
+            Err(
+                no_policy @ (LoadError::NoExport { .. }
+                | LoadError::ForeignImports(_)
+                | LoadError::TooLarge { .. }),
+            ) => match engine.host()?.load(module, Limits::default()) {
+                Ok(engine) => Ok(With::Engine(Arc::new(engine))),
+                Err(LoadError::NoExport { .. } | LoadError::ForeignImports(_))
+                    if matches!(no_policy, LoadError::TooLarge { .. }) =>
+                {
+                    Err(no_policy.into())
+                }
+                Err(error) => Err(error.into()),
+            },
             Err(error) => Err(error.into()),
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_core::{Decision, Evidence, GuardVerdict, Request, Subject};
-use bindery_journal::{ChainDigest, Entry, FolderWriter, Gap, Header, Record, Rotation, Sink as _, What};
+use bindery_journal::{Entry, FolderWriter, Gap, Header, Record, Rotation, Sink as _, What};
 use bindery_kit::module::Module;
 use serde_json::{Value, json};
 
@@ -13,21 +13,17 @@ use super::support::{Ended, Home};
 /// Arguments of `bindery explain` that find the decision about volume `v`.
 const EXPLAIN: [&str; 7] = ["explain", "pv", "v", "--journal", "journal", "--at", "2100-01-01T00:00:00Z"];
 
+/// A writer of Bindery 9.9.9 into the folder `journal` of a home.
+fn writer(home: &Home) -> FolderWriter {
+    let header = Header { version: "9.9.9".to_owned(), ..Header::default() };
+    let rotation = Rotation { size: 1 << 30, age: Duration::from_secs(3_600), keep: 1 << 32 };
+    FolderWriter::new(&home.path().join("journal"), rotation, header)
+}
+
 /// A home with a journal of these entries, which Bindery 9.9.9 has written.
 fn home(entries: &[Vec<u8>]) -> Home {
     let home = Home::new();
-    let header = Header {
-        number: 1,
-        previous: ChainDigest::default(),
-        began_ms: 0,
-        replica: "a".to_owned(),
-        mode: "own".to_owned(),
-        version: "9.9.9".to_owned(),
-        fuel_schedule: "none".to_owned(),
-        redaction: None,
-    };
-    let rotation = Rotation { size: 1 << 30, age: Duration::from_secs(3_600), keep: 1 << 32 };
-    let mut writer = FolderWriter::new(&home.path().join("journal"), rotation, header);
+    let mut writer = writer(&home);
     writer.write(&entries.concat()).unwrap();
     writer.end().unwrap();
     home
@@ -102,6 +98,24 @@ fn given_records_of_unknown_kinds_a_test_of_a_policy_tells_of_them() {
 fn given_records_of_unknown_kinds_a_diff_tells_of_them() {
     let ended = home(&[unknown()]).bindery(&["diff", "--journal", "journal"]);
     assert_eq!((ended.status, ended.stderr), (0, told("read the differences", 1)), "{}", ended.stdout);
+}
+
+#[test]
+fn given_journals_of_two_replicas_replay_tells_the_digest_of_each() {
+    let home = Home::new();
+    let mut writers = [writer(&home), writer(&home)];
+    for (writer, block) in writers.iter_mut().zip([decision(), unknown()]) {
+        writer.write(&block).unwrap();
+    }
+    let verified = report(&home, &["journal", "verify", "journal"]);
+    let digests = [0_usize, 1].map(|journal| verified[journal]["digest"].as_str().unwrap());
+    assert_ne!(digests[0], digests[1]);
+    let expected = json!({"replica-1": digests[0], "replica-2": digests[1]});
+    assert_eq!(report(&home, &["replay", "journal"])["digests"], expected);
+    let [one, two] = digests;
+    let told = format!("digest of the last of replica-1: {one}\ndigest of the last of replica-2: {two}\n");
+    let ended = home.bindery(&["replay", "journal"]);
+    assert!(ended.stdout.ends_with(&told), "{ended:?}");
 }
 
 /// A gap says how many records are lost, and anyone can write one.

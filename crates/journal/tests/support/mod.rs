@@ -10,7 +10,7 @@ use bindery_core::{
     Answer, BindingMode, ClaimKey, Class, Decision, Evidence, Exchange, GuardRead, GuardVerdict, Key, Lookup,
     Outcome, Question, Request, Subject, Volume,
 };
-use bindery_journal::{ChainDigest, Entry, FolderWriter, Header, Record, Rotation, What};
+use bindery_journal::{Entry, FolderWriter, Header, Record, Rotation, What};
 use bindery_policy::{PolicyEvidence, Skipped, Unscored};
 
 pub(crate) fn volume(name: &str) -> Volume {
@@ -74,15 +74,5 @@ pub(crate) fn rotation(size: u64, keep: u64) -> Rotation {
 
 /// A writer into a folder.
 pub(crate) fn folder_writer(folder: &Path, rotation: Rotation) -> FolderWriter {
-    let header = Header {
-        number: 1,
-        previous: ChainDigest::default(),
-        began_ms: 0,
-        replica: "a".to_owned(),
-        mode: "own".to_owned(),
-        version: "0".to_owned(),
-        fuel_schedule: "none".to_owned(),
-        redaction: None,
-    };
-    FolderWriter::new(folder, rotation, header)
+    FolderWriter::new(folder, rotation, Header { replica: "a".to_owned(), ..Header::default() })
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use bindery_journal::{ChainDigest, Entry, FolderWriter, Gap, Header, Rotation, Sink as _, What};
+use bindery_journal::{Entry, FolderWriter, Gap, Header, Rotation, Sink as _, What};
 use bindery_kit::{Authority, OciRegistry, RegistrySettings, Reply, poll};
 use bindery_registry::{Endpoint, Timeouts};
 use bytes::Bytes;
@@ -122,17 +122,7 @@ impl Receiver {
 
 /// A writer of files that are ended when they have more bytes than this.
 fn writer(folder: &Path, size: u64, keep: u64) -> FolderWriter {
-    let text = str::to_owned;
-    let header = Header {
-        number: 1,
-        previous: ChainDigest::default(),
-        began_ms: 0,
-        replica: text("pod-1"),
-        mode: text("own"),
-        version: text("0"),
-        fuel_schedule: text("none"),
-        redaction: None,
-    };
+    let header = Header { replica: "pod-1".to_owned(), ..Header::default() };
     FolderWriter::new(folder, Rotation { size, age: Duration::from_secs(3_600), keep }, header)
 }
 
