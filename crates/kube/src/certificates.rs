@@ -66,6 +66,9 @@ pub trait CertificateStorage: Send + Sync + 'static {
         &self,
     ) -> impl Future<Output = Result<Option<(Bundles, Self::Version)>, Self::Error>> + Send;
 
+    /// Whether none of the configurations was missing when they were read.
+    fn are_all_there(&self, read: &Self::Version) -> bool;
+
     /// Replaces the trusted authorities, in PEM, of every webhook.
     fn write_bundles(
         &self,
@@ -264,6 +267,10 @@ impl CertificateStorage for CertificateStore {
         Ok(is_there.then_some((bundles, Read(read.into()))))
     }
 
+    fn are_all_there(&self, read: &Read) -> bool {
+        read.0.as_array().into_iter().flatten().all(Value::is_object)
+    }
+
     async fn write_bundles(&self, authorities: &[u8], over: &Read) -> Result<bool, CertificateStoreError> {
         let bundle = BASE64_STANDARD.encode(authorities);
         for (configuration, read) in self.configurations().zip(over.0.as_array().into_iter().flatten()) {
@@ -313,4 +320,20 @@ fn is_done(outcome: Result<Value, Fault>, was_there: bool) -> Result<bool, Fault
 /// The bytes of a field; malformed ones count as empty.
 fn decoded(value: &Value) -> Vec<u8> {
     BASE64_STANDARD.decode(value.as_str().unwrap_or_default()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use bindery_sim::{Sim, SimOptions};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn given_two_configurations_when_one_is_gone_then_not_all_are_there() {
+        let client = kube::Client::new(Sim::new(SimOptions::default()).service(), "default");
+        let store = CertificateStore::new(client, "ns", "secret", "validating");
+        for (read, expected) in [(json!([{}, {}]), true), (json!([{}, null]), false)] {
+            assert_eq!(store.are_all_there(&Read(read)), expected);
+        }
+    }
 }

@@ -183,6 +183,7 @@ impl<S: CertificateStorage> Keeper<S> {
             self.status.set_trusted(false);
             return Ok(true);
         };
+        let are_all_there = self.storage.are_all_there(&version);
         let authorities = known.authorities();
         let parsed: Vec<_> = bundles.values().map(|pem| certificates(pem).unwrap_or_default()).collect();
         let was_trusted =
@@ -191,7 +192,7 @@ impl<S: CertificateStorage> Keeper<S> {
             // This stays so if the write fails.
             let is_trusted =
                 self.showing().is_some_and(|shown| shown.chain().iter().skip(1).any(was_trusted));
-            self.status.set_trusted(is_trusted);
+            self.status.set_trusted(are_all_there && is_trusted);
             if !self.storage.write_bundles(&authorities, &version).await? {
                 return Ok(false);
             }
@@ -203,7 +204,7 @@ impl<S: CertificateStorage> Keeper<S> {
             (authority.clone(), since.copied().unwrap_or(now))
         });
         self.trusted = trusted.collect();
-        self.status.set_trusted(true);
+        self.status.set_trusted(are_all_there);
         Ok(true)
     }
 

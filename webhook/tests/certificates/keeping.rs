@@ -89,6 +89,20 @@ async fn a_replica_that_is_not_trusted_reports_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn given_a_configuration_when_it_is_gone_then_a_replica_reports_it() {
+    let random = Arc::new(Mutex::new(StdRng::seed_from_u64(1)));
+    let cluster = Cluster::of(World { lacks_one: true, ..World::default() }, &random);
+    let replica = cluster.replica(1).await;
+    assert_eq!(replica.status.trusted(), Some(false));
+    assert!(!cluster.connection.world.lock().unwrap().bundle.is_empty(), "the other one trusts it");
+    for is_gone in [false, true] {
+        cluster.connection.world.lock().unwrap().change(|world| world.lacks_one = is_gone);
+        let is_told = async || (replica.status.trusted() == Some(!is_gone)).then_some(());
+        poll(Duration::from_secs(1), HOUR, is_told).await.expect("the change is told");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_a_secret_a_replica_shows_an_untrusted_certificate() {
     let random = Arc::new(Mutex::new(StdRng::seed_from_u64(1)));
     let cluster = Cluster::of(World { is_down: true, ..World::default() }, &random);

@@ -32,6 +32,8 @@ pub(super) struct World {
     pub(super) is_down: bool,
     /// Writes of the webhook configuration fail.
     pub(super) keeps_bundle: bool,
+    /// One of the webhook configurations is missing.
+    pub(super) lacks_one: bool,
     pub(super) writes: u64,
 }
 
@@ -143,6 +145,10 @@ impl CertificateStorage for Connection {
         self.pass().await?;
         let world = self.world.lock().unwrap();
         Ok(Some((BTreeMap::from([("bindery".to_owned(), world.bundle.clone())]), world.version)))
+    }
+
+    fn are_all_there(&self, _: &u64) -> bool {
+        !self.world.lock().unwrap().lacks_one
     }
 
     async fn write_bundles(&self, authorities: &[u8], over: &u64) -> Result<bool, Down> {
