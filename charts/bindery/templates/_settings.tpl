@@ -106,7 +106,7 @@ admission-in-flight: {{ .Values.webhook.inFlight }}
 admission-precious-label: {{ .Values.webhook.preciousLabel | quote }}
 {{- end }}
 {{- if include "bindery.steering" . }}
-{{- $classes := without .Values.steer.classes "" }}
+{{- $classes := without (.Values.steer.classes | default list) "" }}
 {{- range include "bindery.staticClasses" . | fromJsonArray }}
 {{- $classes = append $classes (printf "%s=static" (. | default `""`)) }}
 {{- end }}

@@ -29,7 +29,7 @@ object.metadata.?annotations[?"volume.beta.kubernetes.io/storage-class"].or(obje
 {{- if eq .Values.mode "own" -}}
 []
 {{- else -}}
-{{- $classes := .Values.steer.staticClasses -}}
+{{- $classes := .Values.steer.staticClasses | default list -}}
 {{- if has "" .Values.steer.classes -}}{{- $classes = append $classes "" -}}{{- end -}}
 {{- toJson ($classes | uniq) -}}
 {{- end -}}
@@ -43,7 +43,7 @@ provisioner refuses selectors.
 {{- $class := include "bindery.classOfClaim" . -}}
 params == null
 ? {{ $class }}.orValue("*") in {{ include "bindery.staticClasses" . }}
-: params.metadata.name in {{ toJson .Values.steer.classes }} && {{ $class }} == optional.of(params.metadata.name) && params.provisioner == "kubernetes.io/no-provisioner"
+: params.metadata.name in {{ .Values.steer.classes | default list | toJson }} && {{ $class }} == optional.of(params.metadata.name) && params.provisioner == "kubernetes.io/no-provisioner"
 {{- end -}}
 
 {{/* The condition for a claim's class as it is. A binding without parameter is for classes that are static. */}}
@@ -54,14 +54,14 @@ params == null
 
 {{/* The conditions under which a new claim is to be steered, but for its namespace's label and its class as it is. */}}
 {{- define "bindery.inScope" -}}
-{{- $namespaces := append .Values.webhook.exemptNamespaces .Release.Namespace | uniq -}}
+{{- $namespaces := append (.Values.webhook.exemptNamespaces | default list) .Release.Namespace | uniq -}}
 - name: not-in-exempt-namespace
   expression: {{ toJson $namespaces | printf "!(request.namespace in %s)" | quote }}
 - name: names-no-volume
   expression: object.spec.?volumeName.orValue("") == ""
 # Without a class a claim may get a default class later.
 - name: of-a-listed-class
-  expression: {{ printf "%s.orValue(\"*\") in %s" (include "bindery.classOfClaim" .) (concat .Values.steer.classes .Values.steer.staticClasses | uniq | toJson) | quote }}
+  expression: {{ printf "%s.orValue(\"*\") in %s" (include "bindery.classOfClaim" .) (concat (.Values.steer.classes | default list) (.Values.steer.staticClasses | default list) | uniq | toJson) | quote }}
 {{- end -}}
 
 {{/* The further conditions under which a new claim gets the requirement. */}}

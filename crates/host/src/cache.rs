@@ -78,9 +78,10 @@ impl Cache {
         Ok(Self { folder, path: path.to_owned(), us, fingerprint, bytes_max })
     }
 
-    /// Whether there is an artefact of the component with this digest.
+    /// Whether there is a whole artefact of the component with this digest. Reads and hashes it.
     pub(crate) fn has(&self, digest: &[u8]) -> bool {
-        rustix::fs::statat(&self.folder, self.name(digest), AtFlags::SYMLINK_NOFOLLOW).is_ok()
+        let name = self.name(digest);
+        self.read(&name).is_ok_and(|(content, _)| unsealed(&name, &content).is_some())
     }
 
     /// The component of these bytes, compiled before or now, and its artefact, or why that is not kept.
@@ -121,9 +122,8 @@ impl Cache {
     /// Reads an artefact and deserializes the bytes that were read, if they were written under this name.
     fn load(&self, engine: &Engine, name: &str) -> wasmtime::Result<(Component, InUse)> {
         let (content, file) = self.read(name)?;
-        let artefact = match content.split_first_chunk::<DIGEST_BYTES>() {
-            Some((digest, artefact)) if *digest == seal(name, artefact) => artefact,
-            _ => bail!("it is not what was written under this name"),
+        let Some(artefact) = unsealed(name, &content) else {
+            bail!("it is not what was written under this name");
         };
         Ok((deserialize(engine, artefact)?, file))
     }
@@ -185,6 +185,12 @@ fn check_owner(metadata: &Metadata, us: u32) -> Result<(), String> {
     Ok(())
 }
 
+/// The artefact in the content of a file, if it was written under this name.
+fn unsealed<'a>(name: &str, content: &'a [u8]) -> Option<&'a [u8]> {
+    let (digest, artefact) = content.split_first_chunk::<DIGEST_BYTES>()?;
+    (*digest == seal(name, artefact)).then_some(artefact)
+}
+
 /// The digest of an artefact under its name.
 fn seal(name: &str, artefact: &[u8]) -> [u8; DIGEST_BYTES] {
     Sha256::new().chain_update(name).chain_update(artefact).finalize().into()
@@ -241,8 +247,10 @@ mod tests {
         for broken in [flipped, whole[..whole.len() / 2].to_vec(), Vec::new()] {
             fs::write(&path, broken).unwrap();
             assert!(refusal(&cache, &engine).contains("not what was written"));
+            assert!(!cache.has(b"digest"), "the process that serves would compile it");
             cache.get(&engine, EMPTY, b"digest").unwrap().1.unwrap();
             assert_eq!(fs::read(&path).unwrap(), whole);
+            assert!(cache.has(b"digest"));
         }
         // An artefact of another component or of other settings.
         fs::rename(&path, cache.path.join(cache.name(b"other"))).unwrap();

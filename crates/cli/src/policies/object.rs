@@ -66,6 +66,8 @@ pub(crate) struct LoadedObject {
     /// The generation that was taken back, if it is still the newest.
     pub(crate) rolled_back: Option<RolledBack>,
     pub(crate) fault: Option<Fault>,
+    /// Whether the cache had no room for its module when it was last loaded, or has none for the awaited one.
+    lacked_room: bool,
     /// The last fault of its modules.
     pub(crate) last_fault: LatestFault,
     /// The fingerprints of the keys that have signed the module of the newest generation; none where that
@@ -91,12 +93,13 @@ impl LoadedObject {
         let fault = Some(Fault { cause: Cause::Loading, why: why.to_owned() });
         let is_same = |earlier: &&Self| earlier.object["metadata"]["uid"] == object["metadata"]["uid"];
         let earlier = earlier.filter(is_same).cloned();
-        let mut new = Self { fault: fault.clone(), ..Self::new(object) };
+        let lacked_room = earlier.as_ref().is_some_and(Self::lacks_room);
+        let mut new = Self { fault: fault.clone(), lacked_room, ..Self::new(object) };
         new.remember(earlier.as_ref(), known);
         new.last_good = None;
         match earlier {
             Some(earlier) if earlier.last_good.as_ref().is_some_and(|good| new.accepts(good)) => {
-                Self { object: new.object, fault, wanted: None, signed_by: None, ..earlier }
+                Self { object: new.object, fault, lacked_room, wanted: None, signed_by: None, ..earlier }
             }
             _ if new.wants_shadow() => new,
             _ => Self { effect: held(&new.object, why), ..new },
@@ -214,6 +217,13 @@ impl LoadedObject {
         self.fault.as_ref().is_some_and(|fault| fault.may_pass(has_config_map(&self.object["spec"])))
     }
 
+    /// Whether it is to be enforced, and the cache has no room for its module, also while that is compiled
+    /// again.
+    pub(crate) fn lacks_room(&self) -> bool {
+        let lacks_room = self.lacked_room || self.fault.as_ref().is_some_and(Fault::lacks_room);
+        lacks_room && !self.wants_shadow()
+    }
+
     /// What tells whether it has another effect than before: object, generation, module, and why a newer one
     /// is not in effect.
     pub(crate) fn identity(&self) -> (Value, Value, Option<LastGood>, Option<String>) {
@@ -269,9 +279,19 @@ impl LoadedObject {
         hosts: &Hosts,
     ) -> Result<(Effect, String), Fault> {
         let kind = if object["kind"] == ENGINE { ComponentKind::Engine } else { ComponentKind::Policy };
-        hosts.compile(kind, &module, is_in_shadow(object)).await?;
+        let is_shadow = is_in_shadow(object);
+        hosts.compile(kind, &module, is_shadow).await?;
+        let trial = match is_shadow {
+            true => Arc::clone(&hosts.shadow_trials).acquire_owned().await.ok(),
+            false => None,
+        };
         let (object, hosts) = (object.clone(), hosts.clone());
-        let loaded = spawn_blocking(move || load::load(&object, &module, &cases, &hosts)).await;
+        let loaded = spawn_blocking(move || {
+            // Until it ends, also if its load is replaced by another one.
+            let _trial = trial;
+            load::load(&object, &module, &cases, &hosts)
+        });
+        let loaded = loaded.await;
         loaded.unwrap_or_else(|panic| Err(Fault { cause: Cause::ModuleInvalid, why: panic.to_string() }))
     }
 }
@@ -325,7 +345,7 @@ pub(crate) async fn of_cluster(client: &ApiClient, hosts: &Hosts) -> Result<Load
         let status: ObjectStatus = serde_json::from_value(status).unwrap_or_default();
         let name = object_name(&object);
         if surplus.contains(&name) {
-            loaded.insert(name, LoadedObject::over_limit(object, &status));
+            loaded.insert(name, LoadedObject::left_out(object, &status, limit::too_many()));
         } else if status.observed_generation.is_some() {
             let object = LoadedObject::load(object, None, &status, hosts, &objects).await;
             loaded.insert(name, object);

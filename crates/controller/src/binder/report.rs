@@ -74,10 +74,14 @@ impl<P: Port> Binder<P> {
         self.warn(request, REASON_REFUSED, why.to_owned());
     }
 
-    /// Tells the user that a claim waits because a policy gives no answer.
+    /// Tells the user, once in a while, that a claim waits because a policy gives no answer.
     pub(super) fn report_policy(&self, request: &Request, policy: &str, error: &SyncError) {
         self.decider.policies.get().count_wait(policy);
-        self.warn(request, REASON_POLICY_FAILED, error.to_string());
+        let Some(regarding) = request.subject.event_object() else { return };
+        let (key, message) = (request.subject.key(), error.to_string());
+        if self.stuck.is_due(&key, (regarding.uid(), &message), self.settings.event_refresh) {
+            self.warn(request, REASON_POLICY_FAILED, message);
+        }
     }
 
     /// Tells the user that a claim waits for a volume that its policies allow, where no event of the decision
@@ -155,7 +159,7 @@ impl<P: Port> Binder<P> {
                 .map(|volume| Regarding::Volume(volume.target())),
         };
         let Some(regarding) = regarding else { return };
-        if self.stuck.is_due(key, self.settings.event_refresh) {
+        if self.stuck.is_due(key, (regarding.uid(), REASON_STUCK), self.settings.event_refresh) {
             let message = format!("this keeps failing, and is tried again: {error}");
             let (event_type, reason) = (EventType::Warning, REASON_STUCK);
             self.tell(&Note { regarding, event_type, reason, message });

@@ -149,6 +149,25 @@ async fn a_failing_policy_holds_only_the_claims_that_it_matches() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn given_a_claim_that_waits_when_tried_again_then_it_is_told_in_a_while() {
+    let double = holding([], [claim("c")]);
+    let [(first, _), (second, _)] = mute();
+    let binder = binder(&double, DefaultEngine, vec![first]);
+    let told = async || {
+        binder.sync(&key("c")).await.result.unwrap_err();
+        double.reasons().len()
+    };
+    assert_eq!([told().await, told().await], [1, 1]);
+    tokio::time::advance(bindery_controller::EVENT_REFRESH).await;
+    assert_eq!([told().await, told().await], [2, 2]);
+    // Another failure, and another claim of that name, are told at once.
+    binder.swap_policies(Arc::new(Chain::new(vec![second]))).await;
+    assert_eq!([told().await, told().await], [3, 3]);
+    binder.intake().deliver(Delivery::applied(Claim { uid: "another".into(), ..claim("c") }));
+    assert_eq!([told().await, told().await], [4, 4]);
+}
+
 #[tokio::test]
 async fn a_claim_that_is_bound_does_not_wait_for_a_failing_policy() {
     let mut bound = Claim { volume_name: Some("v".into()), ..claim("bound") };

@@ -94,6 +94,19 @@ fn every_alert_has_a_runbook_and_a_row_in_the_guide() {
 }
 
 #[test]
+fn given_a_cause_that_alerts_when_reviews_fail_then_the_runbook_has_it() {
+    let rows = table(&read("docs/metrics.md"), "## Admission");
+    let row = rows.iter().find(|row| row[0] == "`bindery_admission_faults_total`").unwrap();
+    let (_, causes) = row[1].split_once("by `cause`: ").unwrap();
+    let runbooks = read("docs/runbooks.md");
+    let (_, section) = runbooks.split_once("## BinderyAdmissionFails").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    for cause in causes.split(", ").filter(|cause| *cause != "`not_ready`") {
+        assert!(section.contains(cause), "{cause}");
+    }
+}
+
+#[test]
 fn the_alerts_depend_on_the_mode() {
     let modes = MODES.map(alerts);
     for (name, expected) in [

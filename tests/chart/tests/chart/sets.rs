@@ -1,6 +1,6 @@
 //! Releases with each set of values in the chart's folder `ci`, and the notes that Helm prints.
 
-use bindery_chart::{KUBERNETES, RELEASE, chart, helm, read, rendered, run, sets, table};
+use bindery_chart::{KUBERNETES, RELEASE, chart, helm, manifests, read, rendered, run, sets, table, yaml};
 use serde_json::{Map, Value, json};
 
 #[test]
@@ -64,6 +64,31 @@ fn notes(values: &Value) -> String {
     let mut helm = helm(["install", RELEASE, "--dry-run=client", "--namespace", "n", "--values", "-"]);
     let printed = run(helm.arg(chart()), &values.to_string()).unwrap();
     printed.split_once("\nNOTES:\n").unwrap().1.to_owned()
+}
+
+/// Values with `to` in place of each list of the default ones.
+fn with_lists(defaults: &Value, to: &Value) -> Value {
+    let replaced = |(key, value): (&String, &Value)| match value {
+        Value::Array(_) => Some((key.clone(), to.clone())),
+        // It is copied as it is.
+        Value::Object(_) if key != "securityContext" => Some((key.clone(), with_lists(value, to))),
+        _ => None,
+    };
+    defaults.as_object().into_iter().flatten().filter_map(replaced).collect()
+}
+
+#[test]
+fn given_null_for_a_list_when_rendered_then_it_is_an_empty_one() {
+    let defaults = yaml(&read("charts/bindery/values.yaml"));
+    for (mode, admission) in [("own", "auto"), ("steer", "policy"), ("steer", "webhook")] {
+        let printed = |to: Value| {
+            let mut values = with_lists(&defaults, &to);
+            values["mode"] = mode.into();
+            values["steer"]["admission"] = admission.into();
+            (manifests(&values).unwrap(), notes(&values))
+        };
+        assert_eq!(printed(Value::Null), printed(json!([])), "{mode}, {admission}");
+    }
 }
 
 #[test]

@@ -5,6 +5,8 @@ use bindery_core::named_cases;
 /// Most characters of a fault in a status. Modules and registries choose some of them. The API server refuses
 /// a status that is too large, and the old one would stay.
 const TOLD_MAX: usize = 4_096;
+/// What the compiler says of a cache that has too little room beside what is in use.
+const NO_ROOM: &str = "the compiled components in use are";
 
 /// Why a generation is not ready.
 #[derive(Clone, Debug)]
@@ -18,7 +20,7 @@ named_cases! {
     Cause {
         /// The module is being read or compiled.
         Loading = "Loading";
-        /// There are more objects than are loaded.
+        /// There are more objects than are loaded, or than the cache has room for.
         TooMany = "TooMany";
         /// The object breaks a rule of documents.
         Invalid = "Invalid";
@@ -60,6 +62,11 @@ impl Fault {
             Cause::ModuleUnavailable | Cause::SignatureInvalid => !has_config_map,
             _ => false,
         }
+    }
+
+    /// Whether the cache has too little room for the module beside what is in use.
+    pub(super) fn lacks_room(&self) -> bool {
+        self.cause == Cause::CompilerFailed && self.why.contains(NO_ROOM)
     }
 
     /// The field that is at fault.

@@ -6,6 +6,7 @@ use anyhow::Result;
 use bindery_host::{Host, PolicyHost};
 use bindery_registry::Digest;
 use bindery_webhook::ReviewPermit;
+use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::super::registry::RegistryModules;
@@ -14,6 +15,10 @@ use super::{Cause, Fault};
 use crate::compile::{ComponentKind, in_process};
 use crate::engine::CacheArgument;
 use crate::policy::module::{self, ShippedArgument};
+
+/// How many shadows are loaded and tried at a time. Their calls take places that policies in effect need, and
+/// their decisions take up to two others.
+const SHADOW_TRIALS: usize = 1;
 
 /// What runs the components of objects.
 #[derive(Clone)]
@@ -25,6 +30,8 @@ pub(crate) struct Hosts {
     pub(crate) registry: RegistryModules,
     /// The permit of a review: its work holds it until it ends, and fetches nothing.
     pub(super) review: Option<ReviewPermit>,
+    /// The turns of shadows to be loaded and tried.
+    pub(super) shadow_trials: Arc<Semaphore>,
     /// Whether the object has changed: then the compiler tries at once what it has failed at.
     is_changed: bool,
     cache: CacheArgument,
@@ -56,6 +63,7 @@ impl Hosts {
             shipped: shipped.clone(),
             registry,
             review: None,
+            shadow_trials: Arc::new(Semaphore::new(SHADOW_TRIALS)),
             is_changed: false,
             cache: cache.clone(),
             compilations: Arc::default(),
@@ -80,15 +88,23 @@ impl Hosts {
         bytes: &[u8],
         is_shadow: bool,
     ) -> Result<(), Fault> {
-        let has_compiled = || match kind {
-            ComponentKind::Engine => self.engines.has_compiled(bytes),
-            ComponentKind::Policy => self.policies.has_compiled(bytes),
+        // It reads and hashes what was compiled.
+        let has_compiled = || {
+            let (hosts, bytes) = (self.clone(), bytes.to_vec());
+            spawn_blocking(move || match kind {
+                ComponentKind::Engine => hosts.engines.has_compiled(&bytes),
+                ComponentKind::Policy => hosts.policies.has_compiled(&bytes),
+            })
         };
-        if self.cache.engine_cache.is_none() || has_compiled() {
+        if self.cache.engine_cache.is_none() || matches!(has_compiled().await, Ok(true)) {
             return Ok(());
         }
-        let compile =
-            || async { if has_compiled() { Ok(Ok(())) } else { in_process(kind, bytes, &self.cache).await } };
+        let compile = || async {
+            match has_compiled().await {
+                Ok(true) => Ok(Ok(())),
+                _ => in_process(kind, bytes, &self.cache).await,
+            }
+        };
         let (is_urgent, component) = (!is_shadow && self.review.is_none(), Digest::of(bytes));
         if self.is_changed {
             self.compilations.end_pause(&component);
@@ -104,12 +120,15 @@ impl Hosts {
 #[cfg(test)]
 mod tests {
     use std::future::ready;
+    use std::path::Path;
+    use std::time::Duration;
 
     use anyhow::anyhow;
     use bindery_kube::{ApiClient, PolicyObjects};
     use bindery_policy::ObjectStatus;
     use bindery_sim::{Sim, SimOptions};
-    use serde_json::json;
+    use serde_json::{Value, json};
+    use tokio::time::timeout;
 
     use super::super::LoadedObject;
     use super::*;
@@ -117,6 +136,58 @@ mod tests {
 
     /// The smallest component.
     const EMPTY: &[u8] = b"\0asm\x0d\0\x01\0";
+
+    /// An object in this mode with the module of a file.
+    fn object(module: &Path, mode: &str) -> Value {
+        json!({
+            "apiVersion": "policy.bindery.dev/v1alpha1", "kind": "MatchPolicy",
+            "metadata": {"name": "p", "uid": "u", "generation": 1},
+            "spec": {"module": module, "mode": mode},
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn given_a_trial_of_a_shadow_when_others_load_then_only_shadows_wait() {
+        let cache: CacheArgument = arguments_of(&[]);
+        let hosts = Hosts::new(&cache, &arguments_of(&[]), RegistryModules::offline(&cache)).unwrap();
+        let sim = Sim::new(SimOptions::default());
+        let client = ApiClient::from(kube::Client::new(sim.service(), "default"));
+        let (objects, _watches) = PolicyObjects::new(&client);
+        let folder = tempfile::tempdir().unwrap();
+        let module = folder.path().join("m.wasm");
+        std::fs::write(&module, EMPTY).unwrap();
+        let _trial = hosts.shadow_trials.acquire().await.unwrap();
+        let ends = async |mode: &str| {
+            let object = object(&module, mode);
+            let mut loading = LoadedObject::new(object.clone());
+            let attempt = loading.attempt(&object, &hosts, &objects);
+            timeout(Duration::from_secs(600), attempt).await.is_ok()
+        };
+        assert_eq!([ends("enforce").await, ends("shadow").await], [true, false]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn given_no_room_for_a_module_when_loaded_again_then_it_lacks_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let small = ["--engine-cache", folder.path().to_str().unwrap(), "--engine-cache-size=8"];
+        let cache: CacheArgument = arguments_of(&small);
+        let hosts = Hosts::new(&cache, &arguments_of(&[]), RegistryModules::offline(&cache)).unwrap();
+        let full = hosts.policies.compile(EMPTY).unwrap_err().to_string();
+        let failed = || ready(Err(anyhow!(full.clone())));
+        hosts.compilations.run(true, Digest::of(EMPTY), failed).await.unwrap_err();
+        let sim = Sim::new(SimOptions::default());
+        let client = ApiClient::from(kube::Client::new(sim.service(), "default"));
+        let (objects, _watches) = PolicyObjects::new(&client);
+        let (module, known) = (folder.path().join("m.wasm"), ObjectStatus::default());
+        std::fs::write(&module, EMPTY).unwrap();
+        let lacks_room = async |mode: &str| {
+            let object = object(&module, mode);
+            let loaded = LoadedObject::load(object.clone(), None, &known, &hosts, &objects).await;
+            let again = LoadedObject::awaiting(object, Some(&loaded), &known);
+            [loaded.lacks_room(), again.lacks_room()]
+        };
+        assert_eq!([lacks_room("enforce").await, lacks_room("shadow").await], [[true; 2], [false; 2]]);
+    }
 
     /// What is tried here fails by another sentence: this program does not compile.
     #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! A limit on the objects that are loaded. What is left out holds what it matches, at a bounded cost.
+//! Limits on the objects that are loaded. What is left out holds what it matches, at a bounded cost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,6 +17,10 @@ const OBJECTS_MAX: usize = 256;
 /// The most different matches of one kind by which objects over the limit hold claims and volumes. With more
 /// they hold everything: each match is looked at in each decision.
 const MATCHES_MAX: usize = 64;
+/// Why no shadow is loaded, and the remedy.
+const ROOM_IS_NEEDED: &str = "the cache has no room for the module of an object that is to be enforced, so \
+                              no shadow is loaded: raise engine.cacheSize (--engine-cache-size), or delete \
+                              objects or set them to off";
 
 /// Why an object over the limit is not loaded, and the remedy.
 pub(crate) fn too_many() -> String {
@@ -24,6 +28,17 @@ pub(crate) fn too_many() -> String {
         "more than {OBJECTS_MAX} objects of the kinds MatchPolicy, ReclaimPolicy and Engine are not off, and \
          only the oldest are loaded, shadows last: delete some, or set them to off"
     )
+}
+
+/// The objects that are not loaded, each with why: those over the limit, and shadows while the cache has no
+/// room for what is to be enforced.
+pub(crate) fn left_out(all: &[(Value, Value)], loaded: &LoadedObjects) -> BTreeMap<ObjectName, String> {
+    let objects = || all.iter().map(|(object, _)| object);
+    let lacks_room = loaded.values().any(LoadedObject::lacks_room);
+    let shadows = objects().filter(|object| lacks_room && is_in_shadow(object));
+    let shadows = shadows.map(|object| (object_name(object), ROOM_IS_NEEDED.to_owned()));
+    let surplus = surplus(objects()).into_iter().map(|name| (name, too_many()));
+    shadows.chain(surplus).collect()
 }
 
 /// The objects over the limit. Those to be enforced are within it before shadows, which more users may write;
@@ -56,15 +71,15 @@ fn rank(object: &Value) -> (bool, String, ObjectName) {
 }
 
 impl LoadedObject {
-    /// An object over the limit. It keeps the earlier generations of its status.
-    pub(crate) fn over_limit(object: Value, known: &ObjectStatus) -> Self {
+    /// An object that is not loaded. It keeps the earlier generations of its status.
+    pub(crate) fn left_out(object: Value, known: &ObjectStatus, why: String) -> Self {
         let mut left_out = Self::new(object);
         left_out.remember(None, known);
         left_out.last_good = None;
-        Self { fault: Some(Fault { cause: Cause::TooMany, why: too_many() }), ..left_out }
+        Self { fault: Some(Fault { cause: Cause::TooMany, why }), ..left_out }
     }
 
-    /// Whether it is not loaded because of the limit.
+    /// Whether it is not loaded because of a limit.
     pub(crate) fn is_over_limit(&self) -> bool {
         self.fault.as_ref().is_some_and(|fault| fault.cause == Cause::TooMany)
     }
@@ -141,8 +156,8 @@ mod tests {
 
     /// The chain of objects that are all over the limit.
     fn chain_of(objects: impl IntoIterator<Item = Value>) -> Chain {
-        let left_out =
-            |object| (object_name(&object), LoadedObject::over_limit(object, &ObjectStatus::default()));
+        let known = ObjectStatus::default();
+        let left_out = |object| (object_name(&object), LoadedObject::left_out(object, &known, too_many()));
         chain(&Chain::default(), &objects.into_iter().map(left_out).collect(), true)
     }
 
@@ -180,6 +195,26 @@ mod tests {
         let shadows: Vec<_> = (0..OBJECTS_MAX).map(|number| shadow(&format!("s{number}"))).collect();
         assert!(exceeds(&shadow("t"), shadows.iter()));
         assert!(!exceeds(&one(9, "enforce"), shadows.iter()), "authors of shadows keep no operator from it");
+    }
+
+    #[test]
+    fn given_no_room_for_what_is_enforced_when_loading_then_shadows_are_out() {
+        let in_mode = |mode: &str| (policy(mode, 10, json!({"module": "m", "mode": mode})), Value::Null);
+        let all = ["enforce", "shadow"].map(in_mode);
+        let full = || Fault {
+            cause: Cause::CompilerFailed,
+            why: "the compiled components in use are 9 bytes, and 8 is the most".to_owned(),
+        };
+        let left_out_for = |without_room: &str| -> Vec<String> {
+            let load = |(object, _): &(Value, Value)| {
+                let name = object_name(object);
+                let fault = (name.1 == without_room).then(full);
+                (name, LoadedObject { fault, ..LoadedObject::new(object.clone()) })
+            };
+            left_out(&all, &all.iter().map(load).collect()).into_keys().map(|(_, name)| name).collect()
+        };
+        assert_eq!(left_out_for("enforce"), ["shadow"]);
+        assert!(left_out_for("shadow").is_empty());
     }
 
     #[test]

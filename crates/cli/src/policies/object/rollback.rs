@@ -125,6 +125,7 @@ impl LoadedObject {
     /// Tries again to load the last good generation. The newest one is left alone.
     pub(crate) async fn restore_awaited(&mut self, hosts: &Hosts, objects: &PolicyObjects) {
         let Some(awaited) = self.awaited.take() else { return };
+        self.lacked_room = false;
         let why = self.fault.as_ref().map(|fault| fault.why.clone()).unwrap_or_default();
         self.effect = self.restore(awaited, &why, hosts, objects).await;
     }
@@ -160,7 +161,9 @@ impl LoadedObject {
                 self.last_good = Some(LastGood { digest: digest.into(), ..last_good });
                 return effect;
             }
-            Err(fault) if fault.may_pass(has_config_map) => self.awaited = Some(last_good),
+            Err(fault) if fault.may_pass(has_config_map) => {
+                (self.awaited, self.lacked_room) = (Some(last_good), fault.lacks_room());
+            }
             _ => {}
         }
         if self.wants_shadow() { Effect::None } else { held(&object, fault) }

@@ -22,18 +22,19 @@ impl ConfiguredObjects {
         self.hosts.registry.want(wanted(&all).into_iter().chain(loaded));
         // Those in effect get room in the cache before shadows.
         all.sort_by_key(|(object, _)| is_in_shadow(object));
-        let surplus = limit::surplus(all.iter().map(|(object, _)| object));
-        let mut names = BTreeSet::new();
+        let mut left_out = limit::left_out(&all, &self.loaded);
+        let (mut names, mut to_load) = (BTreeSet::new(), BTreeSet::new());
         for (object, status) in all {
             let name = object_name(&object);
             names.insert(name.clone());
-            if surplus.contains(&name) {
-                changed.add(self.leave_out(name, object, status));
+            if let Some(why) = left_out.remove(&name) {
+                changed.add(self.leave_out(name, object, status, why));
             } else {
+                to_load.insert(name.clone());
                 self.begin(name, object, status, is_retry);
             }
         }
-        self.loads.retain(&(&names - &surplus));
+        self.loads.retain(&to_load);
         self.loaded.retain(|name, gone| {
             let is_there = names.contains(name);
             // What an object over the limit holds is looked at below.
@@ -88,16 +89,18 @@ impl ConfiguredObjects {
         }
     }
 
-    /// Loads nothing of an object over the limit.
-    fn leave_out(&mut self, name: ObjectName, object: Value, status: Value) -> Changed {
+    /// Loads nothing of an object, because of a limit.
+    fn leave_out(&mut self, name: ObjectName, object: Value, status: Value, why: String) -> Changed {
         let earlier = self.loaded.get(&name);
-        let is_known = |it: &LoadedObject| it.is_over_limit() && it.is_current(&object, &self.objects);
+        let is_known = |it: &LoadedObject| {
+            it.is_over_limit() && it.why_not_ready() == Some(&why) && it.is_current(&object, &self.objects)
+        };
         if earlier.is_some_and(is_known) {
             return Changed::default();
         }
         let had_effect = earlier.is_some_and(|earlier| !earlier.is_over_limit());
         let known = serde_json::from_value(status).unwrap_or_default();
-        let left_out = LoadedObject::over_limit(object, &known);
+        let left_out = LoadedObject::left_out(object, &known, why);
         if had_effect {
             return self.replace(name, left_out);
         }
