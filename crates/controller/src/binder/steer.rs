@@ -187,7 +187,7 @@ impl<P: Port> Binder<P> {
         match (self.checked(&write).await, &write, claim) {
             (Ok(()), ..) => found.last = Some(write),
             (Err(SyncError::Refused(why)), SteerWrite::Release { volume }, _) => {
-                tracing::warn!(volume = &*volume.name, why, "a reservation is kept");
+                tracing::warn!(volume = &*volume.name, reason = why, "a reservation is kept");
                 self.metrics.steer_kept.inc();
                 found.kept.insert(volume.name.clone());
             }

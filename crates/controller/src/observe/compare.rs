@@ -177,23 +177,28 @@ impl Observation {
         upstream: &Volume,
         comparison: Comparison,
     ) {
-        let Comparison { outcome, bindery, why } = comparison;
+        // Each claim is told: a field `why` or `error` would be logged once a second, for one of them.
+        let Comparison { outcome, bindery, why: reason } = comparison;
         state.counted.insert(uid.clone());
         let (upstream, bindery) = (&upstream.name, bindery.as_deref().unwrap_or_default());
         let object = Key::Claim(key.clone());
         match outcome {
             Compared::Same | Compared::Tie => {
-                tracing::debug!(%object, %uid, %upstream, bindery, outcome = outcome.name(), why, "compared");
+                let outcome = outcome.name();
+                tracing::debug!(%object, %uid, %upstream, bindery, outcome, reason, "compared");
             }
             Compared::Different => {
-                tracing::warn!(%object, %uid, %upstream, bindery, why, "upstream bound the claim otherwise");
+                tracing::warn!(
+                    %object, %uid, %upstream, bindery, reason,
+                    "upstream bound the claim otherwise"
+                );
             }
             Compared::Policy => {
-                tracing::info!(%object, %uid, %upstream, why, "upstream bound a claim of a policy");
+                tracing::info!(%object, %uid, %upstream, reason, "upstream bound a claim of a policy");
             }
             Compared::NotComparable => {
                 tracing::info!(
-                    %object, %uid, %upstream, bindery, why,
+                    %object, %uid, %upstream, bindery, reason,
                     "upstream's choice cannot be compared"
                 );
             }

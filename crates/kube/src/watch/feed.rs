@@ -127,7 +127,7 @@ impl Feed {
             let (name, uid) = (format_args!("pod {}/{}", pod.namespace, pod.name), decode::uid(object));
             // Volumes and claims that cannot be read get an event; pods are not Bindery's to report on.
             tracing::warn!(
-                object = %name, uid, %why,
+                object = %name, uid, reason = %why,
                 "a pod cannot be read: until it can, or is gone, no volume of a claim of its namespace is \
                  recycled"
             );
