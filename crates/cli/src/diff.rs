@@ -138,20 +138,28 @@ impl Arguments {
 impl Shown {
     fn text(&self) -> String {
         let Self { kind, name, note, shadow } = self;
-        let ShadowStatus { compared, not_comparable, dropped, differences, released, latest } = shadow;
+        let ShadowStatus { compared, not_comparable, dropped, differences, released, latest, .. } = shadow;
+        let (share, outside, of_share) = match shadow.sample_percent {
+            Some(percent) => (
+                format!(", {percent}% of claims and volumes"),
+                format!(", {} not sampled", shadow.not_sampled),
+                " of this share",
+            ),
+            None => Default::default(),
+        };
         let count: u64 = differences.values().sum();
         let by_kind = by_kind(differences);
         let note = if note.is_empty() { String::new() } else { format!("; {note}") };
         let compared = counted(*compared, "decision compared", "decisions compared");
         let differ = counted(count, "differs", "differ");
         let head = format!(
-            "{kind} {name}: {compared}, {differ}{by_kind}; {not_comparable} not comparable, {dropped} \
-             dropped{note}\n"
+            "{kind} {name}{share}: {compared}, {differ}{by_kind}; {not_comparable} not comparable, {dropped} \
+             dropped{outside}{note}\n"
         );
         let released = released.as_ref().map(|ShadowReleased { kept, later, due, offered }| {
             format!(
-                "  of the released volumes {kept} would be kept, {later} kept and deleted later, {due} \
-                 deleted by now, and {offered} offered again\n"
+                "  of the released volumes{of_share} {kept} would be kept, {later} kept and deleted later, \
+                 {due} deleted by now, and {offered} offered again\n"
             )
         });
         let head = head + &released.unwrap_or_default();
@@ -262,6 +270,24 @@ mod tests {
             "MatchPolicy zone: 3 decisions compared, 2 differ (2 other-volume); 0 not comparable, 1 \
              dropped\n  2026-11-26T15:00:00Z  other-volume  pvc ns/c: binds volume v1; shadow: binds \
              volume v2 (policy zone rejects volume v1: its zone is b, not a)\n"
+        );
+    }
+
+    #[test]
+    fn given_a_share_the_text_names_it_and_what_is_outside() {
+        let shadow = ShadowStatus {
+            compared: 40,
+            not_sampled: 360,
+            sample_percent: Some(10),
+            released: Some(ShadowReleased { kept: 2, ..ShadowReleased::default() }),
+            ..ShadowStatus::default()
+        };
+        let (kind, name) = ("ReclaimPolicy".to_owned(), "keep".to_owned());
+        assert_eq!(
+            Shown { kind, name, note: String::new(), shadow }.text(),
+            "ReclaimPolicy keep, 10% of claims and volumes: 40 decisions compared, 0 differ; 0 not \
+             comparable, 0 dropped, 360 not sampled\n  of the released volumes of this share 2 would be \
+             kept, 0 kept and deleted later, 0 deleted by now, and 0 offered again\n"
         );
     }
 

@@ -16,9 +16,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use bindery_core::{Counted, Decision, Engine, Exchange, Question, Request, Subject, Text};
+use bindery_core::{Counted, Decision, Engine, Exchange, Question, Request, Subject, Text, Uid};
 use bindery_policy::{
     Difference, ENGINE, MATCH_POLICY, Policy, RECLAIM_POLICY, ReclaimRule, Rejections, ShadowMetrics,
+    is_sampled,
 };
 use bindery_store::Revision;
 use parking_lot::Mutex;
@@ -47,6 +48,8 @@ pub struct Shadow {
     pub replaces: Text,
     /// What decides.
     pub part: ShadowPart,
+    /// The share of objects about which it decides, in percent: those that [`is_sampled`] chooses.
+    pub sample_percent: u32,
     /// What it has shown.
     pub metrics: ShadowMetrics,
 }
@@ -87,6 +90,11 @@ impl Shadow {
             ) => true,
             _ => false,
         }
+    }
+
+    /// Whether an object is in its share.
+    fn samples(&self, uid: &Uid) -> bool {
+        is_sampled(&uid.0, self.sample_percent)
     }
 
     /// Whether it may choose other volumes for the scheduler: the engine does not choose them.
@@ -163,8 +171,9 @@ impl Shadows {
         run: &EngineRun,
         made: &Decision,
     ) {
+        let Some(object) = request.subject.event_object() else { return };
         let concerns = |shadow: &Shadow| shadow.looks_at(request, &run.exchanges);
-        self.offer(&run.policies, concerns, || Made {
+        self.offer(&run.policies, object.uid(), concerns, || Made {
             engine: Arc::clone(engine),
             policies: Arc::clone(&run.policies),
             request: request.clone(),
@@ -176,22 +185,27 @@ impl Shadows {
         });
     }
 
-    /// Has the shadows that it concerns make something again. It costs nothing where there is none.
+    /// Has the shadows that it concerns, and whose shares have its object, make something again. It costs
+    /// nothing where there is none.
     pub(crate) fn offer(
         &self,
         policies: &Policies,
+        uid: &Uid,
         concerns: impl Fn(&Shadow) -> bool,
         made: impl FnOnce() -> Made,
     ) {
         let shadows = policies.shadows().filter(|shadow| concerns(shadow));
-        let mut shadows = shadows.peekable();
-        if shadows.peek().is_none() {
+        let (sampled, others): (Vec<_>, Vec<_>) = shadows.partition(|shadow| shadow.samples(uid));
+        for shadow in others {
+            shadow.metrics.not_sampled.inc();
+        }
+        if sampled.is_empty() {
             return;
         }
         match self.queue.try_reserve() {
             Ok(place) => place.send(made()),
             Err(TrySendError::Full(()) | TrySendError::Closed(())) => {
-                for shadow in shadows {
+                for shadow in sampled {
                     shadow.metrics.dropped.inc();
                 }
             }
@@ -209,10 +223,12 @@ impl Made {
     }
 
     fn concerns(&self, shadow: &Shadow) -> bool {
-        match &self.active {
+        let concerns = match &self.active {
             Active::Decided(_) => shadow.looks_at(&self.request, &self.exchanges),
             Active::Offered(_) => shadow.looks_at_labels(),
-        }
+        };
+        let object = self.request.subject.event_object();
+        concerns && object.is_some_and(|object| shadow.samples(object.uid()))
     }
 }
 

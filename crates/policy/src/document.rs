@@ -6,8 +6,8 @@ use bindery_core::{CLAIM_FACTS, ClaimFact, RECLAIM_POLICY_BEFORE, Text, VolumeFa
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Allowed, LabelSelector, Matcher, Matches, OnFailure, Otherwise, Policy, PolicyMetrics, Pull, ReclaimRule,
-    Reclaimer,
+    ALL_PERCENT, Allowed, LabelSelector, Matcher, Matches, OnFailure, Otherwise, Policy, PolicyMetrics, Pull,
+    ReclaimRule, Reclaimer,
 };
 
 /// `apiVersion` of policy documents.
@@ -92,6 +92,11 @@ pub struct EngineSpec {
     /// (`shadow`), or is not loaded (`off`). One engine is in effect: of several the first by name.
     #[serde(default)]
     pub mode: EffectMode,
+    /// In mode `shadow`: the share of claims and volumes about which it decides, in percent, from 1 to 100.
+    /// By its UID each is in the share always or never. 100 by default.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = ALL_PERCENT)))]
+    pub sample_percent: Option<u32>,
 }
 
 /// `spec` of kind `MatchPolicy`.
@@ -116,6 +121,11 @@ pub struct MatchPolicySpec {
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 63)))]
     pub replaces: Option<Text>,
+    /// In mode `shadow`: the share of claims and volumes about which it decides, in percent, from 1 to 100.
+    /// By its UID each is in the share always or never. 100 by default.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = ALL_PERCENT)))]
+    pub sample_percent: Option<u32>,
     /// The settings of the matcher, by its schema.
     #[serde(default)]
     pub settings: serde_json::Map<String, serde_json::Value>,
@@ -180,6 +190,11 @@ pub struct ReclaimPolicySpec {
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 63)))]
     pub replaces: Option<Text>,
+    /// In mode `shadow`: the share of claims and volumes about which it decides, in percent, from 1 to 100.
+    /// By its UID each is in the share always or never. 100 by default.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = ALL_PERCENT)))]
+    pub sample_percent: Option<u32>,
     /// The settings of the reclaimer, by its schema.
     #[serde(default)]
     pub settings: serde_json::Map<String, serde_json::Value>,
@@ -215,6 +230,7 @@ impl EngineDocument {
     /// One sentence that names the field, the value and what is allowed.
     pub fn check(&self) -> Result<(), String> {
         check_name(&self.metadata)?;
+        check_sample(self.spec.sample_percent)?;
         self.spec.pull.check(&self.spec.module)
     }
 }
@@ -229,14 +245,9 @@ impl MatchPolicy {
         check_name(&self.metadata)?;
         let spec = &self.spec;
         spec.pull.check(&spec.module)?;
-        for (field, value, max) in [
-            ("spec.weight", spec.weight, WEIGHT_MAX),
-            ("spec.maxCandidates", spec.max_candidates, MAX_CANDIDATES_MAX),
-        ] {
-            if !(1..=max).contains(&value) {
-                return Err(format!("{field} is {value}; from 1 to {max} is allowed"));
-            }
-        }
+        check_range("spec.weight", spec.weight, WEIGHT_MAX)?;
+        check_range("spec.maxCandidates", spec.max_candidates, MAX_CANDIDATES_MAX)?;
+        check_sample(spec.sample_percent)?;
         check_settings_size(MATCH_POLICY, &self.metadata, &spec.settings)?;
         spec.matches.check()
     }
@@ -268,6 +279,7 @@ impl ReclaimPolicy {
     pub fn check(&self) -> Result<(), String> {
         check_name(&self.metadata)?;
         self.spec.pull.check(&self.spec.module)?;
+        check_sample(self.spec.sample_percent)?;
         check_settings_size(RECLAIM_POLICY, &self.metadata, &self.spec.settings)?;
         self.spec.matches.check()
     }
@@ -294,6 +306,18 @@ fn check_name(ObjectMeta { name }: &ObjectMeta) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("metadata.name is {name:?}; a DNS label is allowed, such as \"same-zone\""))
+}
+
+/// A share of no object shows nothing.
+fn check_sample(percent: Option<u32>) -> Result<(), String> {
+    check_range("spec.samplePercent", percent.unwrap_or(ALL_PERCENT), ALL_PERCENT)
+}
+
+fn check_range(field: &str, value: u32, max: u32) -> Result<(), String> {
+    if (1..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(format!("{field} is {value}; from 1 to {max} is allowed"))
 }
 
 /// Settings that are too large for a status are refused, also in files, so that a document works in both.

@@ -63,7 +63,7 @@ pub use rounds::Rounds;
 pub use said::{Said, Says};
 pub use selector::{LabelSelector, MatchExpression};
 pub use settings::{SettingsSchema, check_settings};
-pub use shadow::{DIFFERENCES_MAX, Difference, DifferenceKind, ShadowMetrics};
+pub use shadow::{ALL_PERCENT, DIFFERENCES_MAX, Difference, DifferenceKind, ShadowMetrics, is_sampled};
 pub use spread::Rests;
 pub use status::{
     Condition, LastFault, LastGood, ObjectStatus, ReplicaStatus, RolledBack, ShadowAnswer, ShadowDifference,

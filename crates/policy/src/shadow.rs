@@ -7,12 +7,15 @@ use std::sync::Arc;
 use bindery_core::{Claim, Text, Timestamp, Volume, named_cases};
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
+use sha2::{Digest as _, Sha256};
 
 use crate::{
     Chain, FormerClaim, MATCH_POLICY, Policy, PolicyMetrics, RECLAIM_POLICY, ReclaimRule, ShadowAnswer,
     ShadowReleased, Surroundings, Waits,
 };
 
+/// The share of a shadow that decides about all objects, in percent.
+pub const ALL_PERCENT: u32 = 100;
 /// Differences that are kept, so that a status stays small.
 pub const DIFFERENCES_MAX: usize = 16;
 /// The most characters of an answer or a reason. They come from policies, and are kept in a status.
@@ -66,6 +69,18 @@ impl ShadowAnswer {
     }
 }
 
+/// Whether the object with this UID is in a share of all objects. The UID alone says so: each object is in
+/// the share always or never, shadows of one share see the same objects, and a larger share has those of a
+/// smaller one.
+pub fn is_sampled(uid: &str, percent: u32) -> bool {
+    if percent >= ALL_PERCENT {
+        return true;
+    }
+    let digest = Sha256::digest(uid);
+    let number = u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]);
+    number % ALL_PERCENT < percent
+}
+
 /// A text in one line. What is too long is cut.
 pub(crate) fn line(text: &str) -> Text {
     let mut line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -86,6 +101,8 @@ pub struct ShadowMetrics {
     pub not_comparable: Counter,
     /// Decisions that the shadow did not make because there were too many.
     pub dropped: Counter,
+    /// Decisions that the shadow did not make because their objects are outside its share.
+    pub not_sampled: Counter,
     differences: [Counter; DifferenceKind::ALL.len()],
     latest: Arc<Mutex<VecDeque<Difference>>>,
     released: Arc<Mutex<Option<ShadowReleased>>>,
@@ -203,6 +220,20 @@ mod tests {
             metrics.clone().count_compared(Some(difference(&object, DifferenceKind::Binds, number)));
         }
         assert_eq!(times(&metrics), (24..40).rev().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn given_a_share_it_has_about_that_many_uids_and_always_the_same() {
+        let uids: Vec<String> = (0..10_000).map(|number| format!("uid-{number}")).collect();
+        let sampled =
+            |percent: u32| -> Vec<_> { uids.iter().filter(|uid| is_sampled(uid, percent)).collect() };
+        assert_eq!(sampled(ALL_PERCENT).len(), 10_000);
+        for (percent, about) in [(1, 60..=140), (10, 850..=1_150), (50, 4_750..=5_250)] {
+            assert!(about.contains(&sampled(percent).len()), "{percent}: {}", sampled(percent).len());
+        }
+        // They are the same in every process and version.
+        assert_eq!(sampled(1)[..3], ["uid-99", "uid-131", "uid-179"]);
+        assert!(sampled(10).iter().all(|uid| is_sampled(uid, 50)));
     }
 
     #[test]

@@ -111,6 +111,11 @@ pub struct ShadowStatus {
     pub not_comparable: u64,
     /// Decisions that the shadow did not make, because there were too many.
     pub dropped: u64,
+    /// Decisions that the shadow did not make, because their objects are outside its share.
+    pub not_sampled: u64,
+    /// The share of claims and volumes about which the shadow decides, in percent; absent if it is all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sample_percent: Option<u32>,
     /// Decisions that differ, by kind: `other-volume`, `binds`, `binds-none`, `provisions`, `other-fate`,
     /// `other-labels`, `other-step`, `other-reason`, `fault` and `refused`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::path::Path;
 
-use bindery_policy::{MatchPolicy, MatchPolicySpec, ReclaimPolicy, ReclaimPolicySpec};
+use bindery_policy::{EngineDocument, MatchPolicy, MatchPolicySpec, ReclaimPolicy, ReclaimPolicySpec};
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// The fields of a specification: the error for an unknown field lists them.
 fn fields<T: DeserializeOwned + Debug>() -> BTreeSet<String> {
@@ -31,22 +31,37 @@ fn every_field_of_a_document_is_in_its_table() {
     assert_eq!(documented("reclaim.md"), fields::<ReclaimPolicySpec>());
 }
 
+/// What is wrong with an object named `large` that has this specification.
+fn checked(kind: &str, spec: &Value) -> Result<(), String> {
+    let (version, metadata) = ("policy.bindery.dev/v1alpha1", json!({"name": "large"}));
+    let object = json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec});
+    match kind {
+        "MatchPolicy" => serde_json::from_value::<MatchPolicy>(object).unwrap().check(),
+        "ReclaimPolicy" => serde_json::from_value::<ReclaimPolicy>(object).unwrap().check(),
+        _ => serde_json::from_value::<EngineDocument>(object).unwrap().check(),
+    }
+}
+
 #[test]
 fn settings_over_256_kib_are_refused_with_object_field_and_size() {
     let checked = |kind: &str, bytes: usize| {
         let settings = json!({"a": "x".repeat(bytes - r#"{"a":""}"#.len())});
-        let (version, metadata) = ("policy.bindery.dev/v1alpha1", json!({"name": "large"}));
-        let spec = json!({"module": "builtin:prefer", "settings": settings});
-        let object = json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec});
-        match kind {
-            "MatchPolicy" => serde_json::from_value::<MatchPolicy>(object).unwrap().check(),
-            _ => serde_json::from_value::<ReclaimPolicy>(object).unwrap().check(),
-        }
+        checked(kind, &json!({"module": "builtin:prefer", "settings": settings}))
     };
     for kind in ["MatchPolicy", "ReclaimPolicy"] {
         assert_eq!(checked(kind, 262_144), Ok(()));
         let refused = "spec.settings has 262145 bytes as JSON; at most 262144 are allowed: shorten them, or \
                        build what is large into the module";
         assert_eq!(checked(kind, 262_145), Err(format!("{kind} \"large\": {refused}")));
+    }
+}
+
+#[test]
+fn given_a_share_outside_1_to_100_every_kind_is_refused() {
+    for kind in ["MatchPolicy", "ReclaimPolicy", "Engine"] {
+        let checked = |percent: u32| checked(kind, &json!({"module": "/m.wasm", "samplePercent": percent}));
+        assert_eq!([checked(1), checked(100)], [Ok(()), Ok(())]);
+        let refused = |share: u32| Err(format!("spec.samplePercent is {share}; from 1 to 100 is allowed"));
+        assert_eq!([checked(0), checked(101)], [refused(0), refused(101)]);
     }
 }

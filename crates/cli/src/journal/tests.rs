@@ -154,7 +154,7 @@ fn a_difference_of_a_shadow_is_recorded_and_shown() {
     let recording = journal.start("a", "own").unwrap().unwrap();
     let part = ShadowPart::Match(policy("larger", Larger { zone: None }));
     let (name, replaces) = ("larger".into(), "larger".into());
-    let shadow = Shadow { name, replaces, part, metrics: ShadowMetrics::default() };
+    let shadow = Shadow { name, replaces, part, sample_percent: 100, metrics: ShadowMetrics::default() };
     let (active, instead) =
         (ShadowAnswer::new("binds volume a", "it is first"), ShadowAnswer::new("waits", ""));
     let kind = DifferenceKind::BindsNone;

@@ -84,9 +84,11 @@ async fn a_shadow_that_cannot_be_loaded_holds_nothing_until_enforced() {
     cluster.create_claim("c", "1Gi").await;
     cluster.until_claim("c", is_bound_to("v")).await;
 
-    let good = json!({"module": "builtin:at-most-n-times", "settings": {"times": 2}, "mode": "shadow"});
+    let (module, settings) = ("builtin:at-most-n-times", json!({"times": 2}));
+    let good = json!({"module": module, "settings": settings, "mode": "shadow", "samplePercent": 25});
     policies.apply("MatchPolicy", "size", good).await;
-    policies.until_ready("MatchPolicy", "size", "Loaded").await;
+    let status = policies.until_ready("MatchPolicy", "size", "Loaded").await;
+    assert_eq!(status["shadow"]["samplePercent"], 25);
     // That it worked as a shadow does not let claims go without it.
     policies.apply("MatchPolicy", "size", spec("enforce")).await;
     let status = policies.until_ready("MatchPolicy", "size", "SettingsInvalid").await;

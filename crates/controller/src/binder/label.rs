@@ -158,7 +158,7 @@ impl<P: Port> Binder<P> {
     fn offer_to_shadows(&self, claim: &Arc<Claim>, offer: &Offer) {
         let Offer { volumes, claims, place, policies, counted, at: Some(at), .. } = offer else { return };
         let labels = Shadow::looks_at_labels;
-        self.shadows.offer(policies, labels, || Made {
+        self.shadows.offer(policies, &claim.uid, labels, || Made {
             engine: self.decider.engine(),
             policies: Arc::clone(policies),
             request: self.request_of(claim),

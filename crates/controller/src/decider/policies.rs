@@ -326,6 +326,7 @@ mod tests {
             name: format!("s{number}").into(),
             replaces: "".into(),
             part: ShadowPart::Match(policy("twice", AtMostTwice::judging())),
+            sample_percent: 100,
             metrics: ShadowMetrics::default(),
         };
         for count in [1, 20] {

@@ -24,9 +24,9 @@ pub(crate) struct Counting {
 }
 
 impl Shadowing {
-    /// Goes on to count the released volumes by what the reclaimer says. It asks the reclaimer on this thread
-    /// until `time` is over, at least about one volume. When all volumes are counted, the counts are set, and
-    /// the next call begins anew.
+    /// Goes on to count the released volumes of the shadow's share by what the reclaimer says. It asks the
+    /// reclaimer on this thread until `time` is over, at least about one volume. When all volumes are
+    /// counted, the counts are set, and the next call begins anew.
     pub(crate) fn count_released(&self, store: &Store, now: Timestamp, time: Duration) {
         let ShadowPart::Reclaim(rule) = &self.shadow.part else { return };
         let (mut counting, begun) = (self.counting.lock(), Instant::now());
@@ -35,7 +35,7 @@ impl Shadowing {
         volumes.retain(|volume| {
             let is_released = matches!(volume.phase, VolumePhase::Released | VolumePhase::Failed);
             let is_left = || last.as_ref().is_none_or(|last| volume.name > *last);
-            is_released && volume.claim_ref.is_some() && is_left()
+            is_released && volume.claim_ref.is_some() && is_left() && self.shadow.samples(&volume.uid)
         });
         volumes.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         for (counted, volume) in volumes.iter().enumerate() {

@@ -27,7 +27,8 @@ use crate::reclaiming::{DAY, after_a_day, bound, kept_for, sync};
 use crate::spreading::{fewest, sibling};
 
 pub(crate) fn shadow(name: &str, part: ShadowPart) -> Shadow {
-    Shadow { name: name.into(), replaces: name.into(), part, metrics: ShadowMetrics::default() }
+    let (name, replaces) = (name.into(), name.into());
+    Shadow { name, replaces, part, sample_percent: 100, metrics: ShadowMetrics::default() }
 }
 
 pub(crate) fn matching(policy: Policy) -> Shadow {
@@ -310,6 +311,25 @@ async fn what_comes_while_a_shadow_is_busy_is_dropped_or_not_comparable() {
 }
 
 #[tokio::test]
+async fn given_a_share_objects_outside_are_counted_and_not_decided() {
+    let names = ["c0", "c2", "c3"];
+    let double = holding([], names.map(claim));
+    // By their UIDs c2 and c3 are in the share, and c0 is not.
+    let half = Shadow { sample_percent: 50, ..matching(policy("half", AllowsAll)) };
+    let all = matching(policy("all", AllowsAll));
+    let binder = binder(&double, vec![], &[half.clone(), all.clone()]);
+    for name in names {
+        assert_eq!(binder.sync(&key(name)).await.result, Ok(()));
+    }
+    assert_eq!(answered(&all, 3).await, (3, 0));
+    let counts = |shadow: &Shadow| {
+        let metrics = &shadow.metrics;
+        [&metrics.compared, &metrics.not_sampled, &metrics.dropped].map(|counter| counter.get())
+    };
+    assert_eq!([counts(&half), counts(&all)], [[2, 1, 0], [3, 0, 0]]);
+}
+
+#[tokio::test]
 async fn a_shadow_that_spreads_counts_as_it_was() {
     let volumes = [("a1", "a"), ("a2", "a"), ("b3", "b")].map(|(name, zone)| in_zone(volume(name), zone));
     let double = holding(volumes, ["c1", "c2"].map(sibling));
@@ -342,9 +362,24 @@ async fn released_volumes_are_counted_by_what_would_have_become_of_them() {
     assert_eq!(double.writes(), []);
 }
 
+/// A released volume that is due, and whose UID is its name.
+fn named(name: &str) -> Volume {
+    Volume { name: name.into(), uid: name.into(), ..kept_for(DAY) }
+}
+
+#[tokio::test]
+async fn given_a_share_released_volumes_outside_are_not_counted() {
+    // By their UIDs a and c are in the share, and b is not.
+    let double = holding(["a", "b", "c"].map(named), []);
+    let half = Shadow { sample_percent: 50, ..shadow("later", ShadowPart::Reclaim(after_a_day())) };
+    let binder = binder(&double, vec![], std::slice::from_ref(&half));
+    binder.count_released_for_shadows(Duration::MAX);
+    let fates = ShadowReleased { due: 2, ..ShadowReleased::default() };
+    assert_eq!(half.metrics.released(), Some(fates));
+}
+
 #[tokio::test]
 async fn a_count_that_takes_several_calls_is_set_when_it_is_whole() {
-    let named = |name: &str| Volume { name: name.into(), uid: name.into(), ..kept_for(DAY) };
     let double = holding(["a", "b", "c"].map(named), []);
     let later = shadow("later", ShadowPart::Reclaim(after_a_day()));
     let binder = binder(&double, vec![], std::slice::from_ref(&later));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bindery_controller::{Shadow, ShadowPart};
 use bindery_core::Text;
-use bindery_policy::{EffectMode, LastGood, ObservedEngine};
+use bindery_policy::{ALL_PERCENT, EffectMode, LastGood, ObservedEngine};
 use serde_json::Value;
 
 use super::{Effect, LoadedObject, LoadedObjects};
@@ -18,6 +18,15 @@ impl LoadedObject {
     /// Whether the newest generation asks for that.
     pub(crate) fn wants_shadow(&self) -> bool {
         is_in_shadow(&self.object)
+    }
+
+    /// The share of claims and volumes about which it decides as a shadow, in percent.
+    pub(crate) fn sample_percent(&self) -> u32 {
+        let given = match &self.last_good {
+            Some(good) => good.spec.get("samplePercent"),
+            None => self.object["spec"].get("samplePercent"),
+        };
+        given.and_then(|percent| serde_json::from_value(percent.clone()).ok()).unwrap_or(ALL_PERCENT)
     }
 
     /// Whether the newest generation is turned off.
@@ -59,7 +68,8 @@ pub(crate) fn shadows(loaded: &LoadedObjects, with_reclaimers: bool) -> Vec<Shad
         let spec = object.last_good.as_ref().map(|last_good| &last_good.spec);
         let replaces = spec.and_then(|spec| spec.get("replaces")?.as_str()).unwrap_or(name);
         let (name, replaces) = (Text::from(&**name), Text::from(replaces));
-        Some(Shadow { name, replaces, part, metrics: object.shadow.clone() })
+        let (sample_percent, metrics) = (object.sample_percent(), object.shadow.clone());
+        Some(Shadow { name, replaces, part, sample_percent, metrics })
     };
     in_shadow.filter_map(shadow).collect()
 }

@@ -1,3 +1,4 @@
+use bindery_kit::{AllowsAll, policy};
 use bindery_policy::{Chain, MATCH_POLICY, ObjectStatus, RECLAIM_POLICY};
 use serde_json::{Value, json};
 
@@ -20,6 +21,22 @@ fn a_policy_that_is_off_takes_no_name_from_another_kind() {
     let name = (RECLAIM_POLICY.to_owned(), "keep".to_owned());
     let taken = ["enforce", "shadow", "off"].map(|mode| is_taken(&name, &Chain::default(), &loaded(mode)));
     assert_eq!(taken, [true, false, false]);
+}
+
+#[test]
+fn given_a_share_in_the_spec_in_effect_its_shadow_has_it() {
+    let loaded = |(name, spec): (&str, Value)| {
+        let object = object(MATCH_POLICY, json!({"module": "builtin:m"}));
+        let spec = spec.as_object().unwrap().clone();
+        let last_good = Some(LastGood { generation: 2, digest: "sha256:0".into(), spec });
+        let effect = Effect::Match(policy(name, AllowsAll));
+        let loaded = LoadedObject { effect, last_good, ..LoadedObject::new(object) };
+        ((MATCH_POLICY.to_owned(), name.to_owned()), loaded)
+    };
+    let quarter = json!({"mode": "shadow", "samplePercent": 25});
+    let objects = [("all", json!({"mode": "shadow"})), ("quarter", quarter)].map(loaded);
+    let shadows = shadows(&objects.into(), true);
+    assert_eq!(shadows.iter().map(|shadow| shadow.sample_percent).collect::<Vec<_>>(), [100, 25]);
 }
 
 #[test]

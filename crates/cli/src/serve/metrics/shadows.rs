@@ -13,7 +13,7 @@ use crate::serve::health::ReplicaHealth;
 /// A counter: its name, its help, and its value.
 type Counted = (&'static str, &'static str, fn(&ShadowMetrics) -> u64);
 
-const COUNTERS: [Counted; 3] = [
+const COUNTERS: [Counted; 4] = [
     ("shadow_compared", "Decisions that a shadow has made too, and that were compared", |metrics| {
         metrics.compared.get()
     }),
@@ -25,6 +25,11 @@ const COUNTERS: [Counted; 3] = [
     ("shadow_dropped", "Decisions that a shadow did not make, because there were too many", |metrics| {
         metrics.dropped.get()
     }),
+    (
+        "shadow_not_sampled",
+        "Decisions that a shadow did not make, because their objects are outside its share",
+        |metrics| metrics.not_sampled.get(),
+    ),
 ];
 
 /// Metrics of each policy and engine that decides beside those in effect.

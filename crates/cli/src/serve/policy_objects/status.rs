@@ -6,7 +6,7 @@ use bindery_controller::{Binder, Policies};
 use bindery_core::{EventType, Text, Timestamp};
 use bindery_kube::{ApiPort, system_clock};
 use bindery_policy::{
-    Condition, DifferenceKind, ENGINE, FaultCause, LastFault, ObjectStatus, ShadowDifference, ShadowMetrics,
+    ALL_PERCENT, Condition, DifferenceKind, ENGINE, FaultCause, LastFault, ObjectStatus, ShadowDifference,
     ShadowStatus,
 };
 use tokio::sync::watch;
@@ -131,7 +131,7 @@ impl ConfiguredObjects {
             rolled_back: loaded.rolled_back.clone(),
             shadow: loaded.is_shadow().then(|| match &known.shadow {
                 Some(shadow) if !is_tick && known.observed_generation == Some(generation) => shadow.clone(),
-                _ => shadow_status(&loaded.shadow),
+                _ => shadow_status(loaded),
             }),
             ..known.clone()
         };
@@ -210,7 +210,8 @@ impl ConfiguredObjects {
 }
 
 /// What a shadow has shown.
-fn shadow_status(metrics: &ShadowMetrics) -> ShadowStatus {
+fn shadow_status(loaded: &LoadedObject) -> ShadowStatus {
+    let metrics = &loaded.shadow;
     let differences = DifferenceKind::ALL.map(|kind| (kind.name().into(), metrics.differences(kind)));
     let latest = metrics.latest().into_iter().map(|latest| ShadowDifference {
         time: time(latest.time),
@@ -223,6 +224,8 @@ fn shadow_status(metrics: &ShadowMetrics) -> ShadowStatus {
         compared: metrics.compared.get(),
         not_comparable: metrics.not_comparable.get(),
         dropped: metrics.dropped.get(),
+        not_sampled: metrics.not_sampled.get(),
+        sample_percent: Some(loaded.sample_percent()).filter(|percent| *percent < ALL_PERCENT),
         released: metrics.released(),
         differences: differences.into_iter().filter(|(_, count)| *count > 0).collect(),
         latest: latest.collect(),
