@@ -9,7 +9,8 @@ use std::process::{Command, ExitCode, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use bindery_host::{Host, LoadError, PolicyHost};
+use bindery_host::{Host, LoadError};
+use bindery_registry::limits::MODULE_MAX;
 use clap::ValueEnum;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, nice, setrlimit};
 use tokio::sync::oneshot;
@@ -53,7 +54,8 @@ pub(crate) enum ComponentKind {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     limit()?;
     let mut bytes = Vec::new();
-    std::io::stdin().take(PolicyHost::COMPONENT_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    // One byte more than the largest: its host says that it is too large.
+    std::io::stdin().take(MODULE_MAX as u64 + 1).read_to_end(&mut bytes)?;
     let compiled = match arguments.kind {
         ComponentKind::Engine => Host::new(&arguments.cache.options())?.compile(&bytes),
         ComponentKind::Policy => module::host(&arguments.cache)?.compile(&bytes),

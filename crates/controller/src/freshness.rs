@@ -87,6 +87,8 @@ struct Requests {
     /// The number of requests before the last list began.
     begun: u64,
     served: u64,
+    /// Whether a list has begun and is not complete.
+    lists: bool,
 }
 
 impl Heard {
@@ -209,6 +211,11 @@ impl Freshness {
         lists.served < lists.wanted
     }
 
+    /// Whether a list of the kind has begun and is not complete.
+    pub(crate) fn lists(&self, kind: Kind) -> bool {
+        self.of(kind).lists.borrow().lists
+    }
+
     /// Waits until a list of the kind is wanted. Then the kind's watch stops and lists.
     pub async fn until_list_wanted(&self, kind: Kind) {
         let mut lists = self.of(kind).lists.subscribe();
@@ -217,12 +224,14 @@ impl Freshness {
 
     /// A consistent list of the kind is about to be requested.
     pub(crate) fn list_begins(&self, kind: Kind) {
-        self.of(kind).lists.send_modify(|lists| lists.begun = lists.wanted);
+        self.of(kind).lists.send_modify(|lists| (lists.begun, lists.lists) = (lists.wanted, true));
     }
 
     /// The list that began last is complete and in the store.
     pub(crate) fn list_complete(&self, kind: Kind) {
-        self.of(kind).lists.send_modify(|lists| lists.served = lists.served.max(lists.begun));
+        self.of(kind).lists.send_modify(|lists| {
+            (lists.served, lists.lists) = (lists.served.max(lists.begun), false);
+        });
     }
 
     /// Waits until no list of the kind is wanted.

@@ -177,8 +177,10 @@ impl WriteError {
     pub(crate) fn may_pass_elsewhere(&self) -> bool {
         match self {
             Self::Broken { message, .. } | Self::Failed(message) => {
-                let admission = ["failed calling webhook", "admission plugin"];
-                !is_denial(message) && !admission.iter().any(|part| message.contains(part))
+                // What the API server calls internal comes from admission too, such as the patch of a webhook
+                // that does not apply. Errors of etcd come as they are.
+                let alike = ["failed calling webhook", "admission plugin", "Internal error occurred"];
+                !is_denial(message) && !alike.iter().any(|part| message.contains(part))
             }
             _ => false,
         }

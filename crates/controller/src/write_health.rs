@@ -69,6 +69,11 @@ impl WriteHealth {
         let _ = outcomes.wait_for(|outcomes| outcomes.is_broken == broken).await;
     }
 
+    /// Forgets the failures that another replica might not get.
+    pub fn forget_broken(&self) {
+        self.0.send_modify(|outcomes| (outcomes.broken, outcomes.is_broken) = (None, false));
+    }
+
     /// A write that was sent at this time was answered.
     pub(crate) fn tried(&self, object: &str, sent: Instant, error: Option<&WriteError>) {
         self.0.send_if_modified(|outcomes| {
@@ -175,6 +180,7 @@ mod tests {
         let silent = || Some(WriteError::Failed("no answer".to_owned()));
         let denied = || failed("admission webhook \"w\" denied the request: no");
         let not_called = || failed("failed calling webhook \"w\": connection refused");
+        let patched = || failed("Internal error occurred: jsonpatch add operation does not apply");
         let late = || failed("admission plugin \"w\" failed to complete mutation in 13s");
         let forbidden = || Some(WriteError::Forbidden("no".to_owned()));
         let busy = || Some(WriteError::Throttled { message: "busy".to_owned(), retry_after: Duration::ZERO });
@@ -186,6 +192,7 @@ mod tests {
             (["a", "b"], 60, vec![down(), down(), None, down(), down(), down(), down()], false),
             (["a", "b"], 60, vec![denied(); 5], false),
             (["a", "b"], 60, vec![not_called(); 5], false),
+            (["a", "b"], 60, vec![patched(); 5], false),
             (["a", "b"], 60, vec![late(); 5], false),
             (["a", "b"], 60, vec![forbidden(), busy(), down(), down(), down(), down()], false),
             (["a", "b"], 60, vec![down(), forbidden(), down(), down(), busy(), down(), down()], true),

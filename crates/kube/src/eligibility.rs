@@ -33,6 +33,8 @@ const LIST_MAX: Duration = Duration::from_secs(15);
 const BEGIN_MAX: Duration = Duration::from_secs(20);
 /// How long a replica that did not begin to decide, or whose writes failed, leaves the Lease to others.
 const LEAVE: Duration = Duration::from_secs(30);
+/// How long a leader whose writes failed asks for another one.
+const ASK_MAX: Duration = Duration::from_secs(300);
 /// Least time between two reviews: repeated refusals must not cause as many reviews.
 const REVIEW_EVERY: Duration = Duration::from_secs(10);
 
@@ -192,6 +194,11 @@ impl Eligibility {
                     self.writes.until_broken(false).await;
                 }
                 () = self.writes.until_broken(false) => self.handover.ask(false),
+                // What failed may be gone, and nothing to be written. New failures make it ask again.
+                () = sleep(ASK_MAX) => {
+                    self.writes.forget_broken();
+                    self.handover.ask(false);
+                }
             }
         }
     }

@@ -206,7 +206,10 @@ impl Elector {
         self.read().await?;
         if !self.is_ours() && self.is_held() {
             self.acquired = None;
-            self.answer().await?;
+            // The Lease was read, so this is no fault of the attempt.
+            if let Err(fault) = self.answer().await {
+                tracing::debug!(%fault, "the holder is not told that this replica could lead");
+            }
             return Ok(false);
         }
         match self.take().await {
@@ -258,11 +261,7 @@ impl Elector {
             "the holder's writes fail; it is told that this replica could lead"
         );
         let identity = self.settings.identity.clone();
-        match self.write(|lease| handover::annotate(lease, &identity)).await {
-            // The Lease has changed since it was read; the next attempt may be in time.
-            Err(Fault::Refused { code: 409, .. }) => Ok(()),
-            outcome => outcome,
-        }
+        self.write(|lease| handover::annotate(lease, &identity)).await
     }
 
     fn holder(&self) -> &str {

@@ -280,11 +280,12 @@ impl LoadedObject {
     ) -> Result<(Effect, String), Fault> {
         let kind = if object["kind"] == ENGINE { ComponentKind::Engine } else { ComponentKind::Policy };
         let is_shadow = is_in_shadow(object);
-        hosts.compile(kind, &module, is_shadow).await?;
         let trial = match is_shadow {
             true => Arc::clone(&hosts.shadow_trials).acquire_owned().await.ok(),
             false => None,
         };
+        // In its turn: what is compiled and not loaded yet may have to make room for others.
+        hosts.compile(kind, &module, is_shadow).await?;
         let (object, hosts) = (object.clone(), hosts.clone());
         let loaded = spawn_blocking(move || {
             // Until it ends, also if its load is replaced by another one.

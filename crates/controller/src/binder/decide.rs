@@ -11,8 +11,9 @@ use bindery_store::{Fact, Kind, NotReserved, Revision, Store, facts_of, facts_of
 
 use super::Binder;
 use crate::decider::{EngineRun, Proofs, Reads, Unsound};
+use crate::executor::STALE_AFTER;
 use crate::intake::{Intake, Role, Subscriber};
-use crate::queue::KeyLock;
+use crate::queue::{KeyLock, Timer};
 use crate::{DecidedRecord, Mode, Port, SyncError};
 
 /// Most attempts at one decision if the cluster changes each time. Then the key backs off, so that a busy
@@ -99,10 +100,18 @@ impl<P: Port> Binder<P> {
 
     /// Lists the volumes again if the watch does not report the deletion of this one.
     fn list_if_overdue(&self, volume: &Volume) {
-        if self.intake.deletions().is_overdue(volume) {
+        if !self.intake.deletions().is_overdue(volume) {
+            return;
+        }
+        let freshness = self.intake.freshness();
+        if freshness.lists(Kind::Volume) {
+            // The watch after that list reports the deletion, or does not.
+            let key = Key::Volume(volume.name.clone());
+            self.intake.queue().add_after(key, Timer::Operation, STALE_AFTER);
+        } else if !freshness.is_list_wanted(Kind::Volume) {
             let (object, uid) = (&*volume.name, &*volume.uid.0);
             tracing::warn!(object, uid, "the watch does not report the deletion; listing again");
-            self.intake.freshness().want_list(Kind::Volume);
+            freshness.want_list(Kind::Volume);
         }
     }
 

@@ -10,49 +10,72 @@
 //! A holder asks only if its writes fail in a way that another replica might not see
 //! ([`bindery_controller::WriteHealth`]). Such a failure may concern all replicas all the same. Then the new
 //! holder asks as well, and the old one would take the Lease back. So a replica that was answered does not
-//! answer for [`REST`]: within this time, each replica hands over at most once. It still takes a Lease that
-//! is free or expired.
+//! answer for [`REST`], and for twice as long each time that it hands over again soon: the Lease moves ever
+//! more rarely. A replica still takes a Lease that is free or expired.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::keys::HAND_OVER;
 
-/// How long a replica that was answered does not answer others.
+/// How long a replica that was answered does not answer others, the first time.
 const REST: Duration = Duration::from_secs(300);
+/// The longest such time.
+const REST_MAX: Duration = Duration::from_secs(3_600);
 
 /// The question of one replica, for its elector and for [`crate::Eligibility`].
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Handover(watch::Sender<State>);
+pub(crate) struct Handover {
+    state: watch::Sender<State>,
+    rest: Arc<Mutex<Option<Rest>>>,
+}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
     #[default]
     Quiet,
     Asks,
-    /// Another replica could lead, and said so at this time.
-    Answered(Instant),
+    /// Another replica could lead.
+    Answered,
+}
+
+/// The time in which a replica that was answered does not answer others.
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    since: Instant,
+    lasts: Duration,
+}
+
+impl Rest {
+    /// The one that begins now, after this one.
+    fn after(last: Option<Self>) -> Self {
+        let soon = last.filter(|last| last.since.elapsed() < last.lasts * 4);
+        let lasts = soon.map_or(REST, |last| (last.lasts * 2).min(REST_MAX));
+        Self { since: Instant::now(), lasts }
+    }
 }
 
 impl Handover {
     /// Begins or ends to ask whether another replica could lead.
     pub(crate) fn ask(&self, asks: bool) {
-        self.0.send_replace(if asks { State::Asks } else { State::Quiet });
+        self.state.send_replace(if asks { State::Asks } else { State::Quiet });
     }
 
     /// Waits until another replica has answered.
     pub(crate) async fn until_answered(&self) {
-        let mut state = self.0.subscribe();
+        let mut state = self.state.subscribe();
         // The sender lives in self.
-        let _ = state.wait_for(|state| matches!(state, State::Answered(_))).await;
+        let _ = state.wait_for(|state| *state == State::Answered).await;
     }
 
     /// Puts the question into a Lease that is about to be taken or renewed, or removes it.
     pub(super) fn put(&self, lease: &mut Value, is_renewal: bool) {
-        if is_renewal && *self.0.borrow() == State::Asks {
+        if is_renewal && *self.state.borrow() == State::Asks {
             annotate(lease, "");
         } else if let Some(annotations) =
             lease.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
@@ -64,10 +87,12 @@ impl Handover {
     /// Takes note of an answer in the Lease that this replica holds.
     pub(super) fn hear(&self, lease: &Value) {
         let is_answered = annotation(lease).is_some_and(|answer| !answer.is_empty());
-        self.0.send_if_modified(|state| {
+        self.state.send_if_modified(|state| {
             let hears = is_answered && *state == State::Asks;
             if hears {
-                *state = State::Answered(Instant::now());
+                *state = State::Answered;
+                let mut rest = self.rest.lock();
+                *rest = Some(Rest::after(*rest));
             }
             hears
         });
@@ -75,7 +100,7 @@ impl Handover {
 
     /// Whether this replica is to answer the holder of a Lease.
     pub(super) fn is_asked(&self, lease: &Value) -> bool {
-        let rests = matches!(*self.0.borrow(), State::Answered(at) if at.elapsed() < REST);
+        let rests = self.rest.lock().is_some_and(|rest| rest.since.elapsed() < rest.lasts);
         annotation(lease) == Some("") && !rests
     }
 }

@@ -134,6 +134,12 @@ fn are_bound(cluster: &Cluster, names: &[&str]) -> bool {
     names.iter().all(|name| cluster.phases(name, name) == ("Bound".to_owned(), "Bound".to_owned()))
 }
 
+/// How often the Lease has got another holder.
+fn transitions(cluster: &Cluster) -> u64 {
+    let lease = cluster.sim.object("leases", Some("kube-system"), "bindery").unwrap();
+    lease["spec"]["leaseTransitions"].as_u64().unwrap()
+}
+
 /// Whether the holder of the Lease asks whether another replica could lead.
 fn asks(cluster: &Cluster) -> bool {
     let lease = cluster.sim.object("leases", Some("kube-system"), "bindery").unwrap();
@@ -196,11 +202,16 @@ async fn given_other_writes_that_succeed_failing_writes_change_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn given_writes_that_fail_for_all_replicas_the_lease_moves_once() {
+async fn given_writes_that_fail_for_all_the_lease_moves_ever_more_rarely() {
     let (cluster, first, mut second) = leader_and_follower().await;
     [&first, &second].into_iter().for_each(|replica| replica.refuse("", DOWN));
     add(&cluster, &["a", "b"]);
     cluster.until("the other one leads", || second.leads()).await;
     second.keeps_leading(&cluster, MINUTE * 4).await;
     assert!(asks(&cluster) && first.eligibility.causes().is_empty());
+    let (began, before) = (Instant::now(), transitions(&cluster));
+    cluster.until("the time passes", || began.elapsed() >= MINUTE * 40).await;
+    // After about 5, 10, 20, 30 and 40 minutes.
+    let moves = transitions(&cluster) - before;
+    assert!((3..=5).contains(&moves), "{moves} moves");
 }

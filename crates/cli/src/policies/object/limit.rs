@@ -35,7 +35,9 @@ pub(crate) fn too_many() -> String {
 pub(crate) fn left_out(all: &[(Value, Value)], loaded: &LoadedObjects) -> BTreeMap<ObjectName, String> {
     let objects = || all.iter().map(|(object, _)| object);
     let lacks_room = loaded.values().any(LoadedObject::lacks_room);
-    let shadows = objects().filter(|object| lacks_room && is_in_shadow(object));
+    // An earlier generation that is enforced stays in effect while the newest one cannot be loaded.
+    let is_enforced = |object| loaded.get(&object_name(object)).is_some_and(|known| !known.is_shadow());
+    let shadows = objects().filter(|object| lacks_room && is_in_shadow(object) && !is_enforced(object));
     let shadows = shadows.map(|object| (object_name(object), ROOM_IS_NEEDED.to_owned()));
     let surplus = surplus(objects()).into_iter().map(|name| (name, too_many()));
     shadows.chain(surplus).collect()

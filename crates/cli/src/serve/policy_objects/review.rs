@@ -40,12 +40,16 @@ impl ObjectReviewer {
         let hosts = self.hosts.for_review(permit);
         let attempt = timeout(ATTEMPT_MAX, loading.attempt(&object, &hosts, &self.objects)).await;
         let Ok(attempt) = attempt else {
-            let why = "its module takes long to read or to compile: the status will say whether it works";
+            let why = "its module takes long to read, compile or try: the status will say whether it works";
             return Err(PolicyFinding::Doubtful(why.to_owned()));
         };
         match attempt {
             Ok(_) if object["kind"] == RECLAIM_POLICY && self.mode == ModeArgument::Steer => {
                 let why = "it has no effect: upstream reclaims volumes in mode steer";
+                Err(PolicyFinding::Doubtful(why.to_owned()))
+            }
+            Ok(_) if mode(&object) == EffectMode::Enforce && !object["spec"]["samplePercent"].is_null() => {
+                let why = "spec.samplePercent has no effect in mode enforce: it decides about all objects";
                 Err(PolicyFinding::Doubtful(why.to_owned()))
             }
             Ok(_) => Ok(()),
