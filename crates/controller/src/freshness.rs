@@ -88,7 +88,7 @@ struct Requests {
     begun: u64,
     served: u64,
     /// Whether a list has begun and is not complete.
-    lists: bool,
+    is_listing: bool,
 }
 
 impl Heard {
@@ -212,8 +212,8 @@ impl Freshness {
     }
 
     /// Whether a list of the kind has begun and is not complete.
-    pub(crate) fn lists(&self, kind: Kind) -> bool {
-        self.of(kind).lists.borrow().lists
+    pub(crate) fn is_listing(&self, kind: Kind) -> bool {
+        self.of(kind).lists.borrow().is_listing
     }
 
     /// Waits until a list of the kind is wanted. Then the kind's watch stops and lists.
@@ -224,13 +224,13 @@ impl Freshness {
 
     /// A consistent list of the kind is about to be requested.
     pub(crate) fn list_begins(&self, kind: Kind) {
-        self.of(kind).lists.send_modify(|lists| (lists.begun, lists.lists) = (lists.wanted, true));
+        self.of(kind).lists.send_modify(|lists| (lists.begun, lists.is_listing) = (lists.wanted, true));
     }
 
     /// The list that began last is complete and in the store.
     pub(crate) fn list_complete(&self, kind: Kind) {
         self.of(kind).lists.send_modify(|lists| {
-            (lists.served, lists.lists) = (lists.served.max(lists.begun), false);
+            (lists.served, lists.is_listing) = (lists.served.max(lists.begun), false);
         });
     }
 

@@ -171,6 +171,10 @@ impl Shadows {
         run: &EngineRun,
         made: &Decision,
     ) {
+        // Most clusters have no shadow, and this is called for each decision.
+        if run.policies.shadows().next().is_none() {
+            return;
+        }
         let Some(object) = request.subject.event_object() else { return };
         let concerns = |shadow: &Shadow| shadow.looks_at(request, &run.exchanges);
         self.offer(&run.policies, object.uid(), concerns, || Made {
@@ -185,8 +189,7 @@ impl Shadows {
         });
     }
 
-    /// Has the shadows that it concerns, and whose shares have its object, make something again. It costs
-    /// nothing where there is none.
+    /// Has the shadows that it concerns, and whose shares have its object, make something again.
     pub(crate) fn offer(
         &self,
         policies: &Policies,

@@ -206,7 +206,7 @@ impl Elector {
         self.read().await?;
         if !self.is_ours() && self.is_held() {
             self.acquired = None;
-            // The Lease was read, so this is no fault of the attempt.
+            // The attempt has succeeded all the same: the Lease was read.
             if let Err(fault) = self.answer().await {
                 tracing::debug!(%fault, "the holder is not told that this replica could lead");
             }

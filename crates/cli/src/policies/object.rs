@@ -284,7 +284,7 @@ impl LoadedObject {
             true => Arc::clone(&hosts.shadow_trials).acquire_owned().await.ok(),
             false => None,
         };
-        // In its turn: what is compiled and not loaded yet may have to make room for others.
+        // After the wait: what is compiled and not loaded yet may be removed to make room for others.
         hosts.compile(kind, &module, is_shadow).await?;
         let (object, hosts) = (object.clone(), hosts.clone());
         let loaded = spawn_blocking(move || {

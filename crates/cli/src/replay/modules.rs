@@ -156,7 +156,7 @@ fn repository(name: &str) -> Result<Reference> {
     Ok(repository)
 }
 
-/// Adds the files of a folder by their digests. A larger one than a module is none.
+/// Adds the files of a folder by their digests, without those that are larger than any module.
 fn add_files(folder: &Path, files: &mut BTreeMap<String, PathBuf>) -> Result<()> {
     for entry in folder.read_dir()? {
         let path = entry?.path();

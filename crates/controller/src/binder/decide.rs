@@ -104,8 +104,8 @@ impl<P: Port> Binder<P> {
             return;
         }
         let freshness = self.intake.freshness();
-        if freshness.lists(Kind::Volume) {
-            // The watch after that list reports the deletion, or does not.
+        if freshness.is_listing(Kind::Volume) {
+            // The watch that begins after this list may report the deletion.
             let key = Key::Volume(volume.name.clone());
             self.intake.queue().add_after(key, Timer::Operation, STALE_AFTER);
         } else if !freshness.is_list_wanted(Kind::Volume) {

@@ -371,7 +371,7 @@ async fn a_deleted_volume_that_a_list_brings_back_is_deleted_again() {
     run_during(&binder, async {
         binder.intake().list_begins(Kind::Volume);
         double.until("the deletion is accepted", || deletions() == 1).await;
-        // An event makes a turn, and its end forgets when the engine wanted the next one.
+        // The turn after an event clears the timer by which the engine asked for another one.
         binder.intake().enqueue(key());
         double.rest().await;
         assert!(!is_list_wanted(), "the watch after the list in flight may report the deletion");

@@ -52,7 +52,7 @@ struct Rest {
 }
 
 impl Rest {
-    /// The one that begins now, after this one.
+    /// The rest that begins now, if `last` was the one before.
     fn after(last: Option<Self>) -> Self {
         let soon = last.filter(|last| last.since.elapsed() < last.lasts * 4);
         let lasts = soon.map_or(REST, |last| (last.lasts * 2).min(REST_MAX));

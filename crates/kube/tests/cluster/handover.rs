@@ -90,7 +90,7 @@ impl Replica {
     }
 }
 
-/// A client of which writes of volumes and claims are refused.
+/// A client whose writes of volumes and claims are refused, as `refusal` says.
 fn client(cluster: &Cluster, refusal: Arc<Mutex<Refusal>>) -> ApiClient {
     let sim = cluster.sim.service();
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -134,7 +134,7 @@ fn are_bound(cluster: &Cluster, names: &[&str]) -> bool {
     names.iter().all(|name| cluster.phases(name, name) == ("Bound".to_owned(), "Bound".to_owned()))
 }
 
-/// How often the Lease has got another holder.
+/// How often the holder of the Lease has changed.
 fn transitions(cluster: &Cluster) -> u64 {
     let lease = cluster.sim.object("leases", Some("kube-system"), "bindery").unwrap();
     lease["spec"]["leaseTransitions"].as_u64().unwrap()

@@ -137,6 +137,17 @@ mod tests {
     /// The smallest component.
     const EMPTY: &[u8] = b"\0asm\x0d\0\x01\0";
 
+    fn hosts(arguments: &[&str]) -> Hosts {
+        let cache: CacheArgument = arguments_of(arguments);
+        Hosts::new(&cache, &arguments_of(&[]), RegistryModules::offline(&cache)).unwrap()
+    }
+
+    /// The objects of an empty cluster.
+    fn objects() -> Arc<PolicyObjects> {
+        let client = kube::Client::new(Sim::new(SimOptions::default()).service(), "default");
+        PolicyObjects::new(&ApiClient::from(client)).0
+    }
+
     /// An object in this mode with the module of a file.
     fn object(module: &Path, mode: &str) -> Value {
         json!({
@@ -148,11 +159,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn given_a_trial_of_a_shadow_when_others_load_then_only_shadows_wait() {
-        let cache: CacheArgument = arguments_of(&[]);
-        let hosts = Hosts::new(&cache, &arguments_of(&[]), RegistryModules::offline(&cache)).unwrap();
-        let sim = Sim::new(SimOptions::default());
-        let client = ApiClient::from(kube::Client::new(sim.service(), "default"));
-        let (objects, _watches) = PolicyObjects::new(&client);
+        let hosts = hosts(&[]);
+        let objects = objects();
         let folder = tempfile::tempdir().unwrap();
         let module = folder.path().join("m.wasm");
         std::fs::write(&module, EMPTY).unwrap();
@@ -170,14 +178,11 @@ mod tests {
     async fn given_no_room_for_a_module_when_loaded_again_then_it_lacks_room() {
         let folder = tempfile::tempdir().unwrap();
         let small = ["--engine-cache", folder.path().to_str().unwrap(), "--engine-cache-size=8"];
-        let cache: CacheArgument = arguments_of(&small);
-        let hosts = Hosts::new(&cache, &arguments_of(&[]), RegistryModules::offline(&cache)).unwrap();
+        let hosts = hosts(&small);
         let full = hosts.policies.compile(EMPTY).unwrap_err().to_string();
         let failed = || ready(Err(anyhow!(full.clone())));
         hosts.compilations.run(true, Digest::of(EMPTY), failed).await.unwrap_err();
-        let sim = Sim::new(SimOptions::default());
-        let client = ApiClient::from(kube::Client::new(sim.service(), "default"));
-        let (objects, _watches) = PolicyObjects::new(&client);
+        let objects = objects();
         let (module, known) = (folder.path().join("m.wasm"), ObjectStatus::default());
         std::fs::write(&module, EMPTY).unwrap();
         let lacks_room = async |mode: &str| {
@@ -193,22 +198,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_the_compiler_failed_at_is_tried_at_once_for_a_changed_object() {
         let folder = tempfile::tempdir().unwrap();
-        let cache: CacheArgument = arguments_of(&["--engine-cache", folder.path().to_str().unwrap()]);
-        let hosts = Hosts::new(&cache, &arguments_of(&[]), RegistryModules::offline(&cache)).unwrap();
+        let hosts = hosts(&["--engine-cache", folder.path().to_str().unwrap()]);
         let failed = || ready(Err(anyhow!("no memory")));
         hosts.compilations.run(true, Digest::of(EMPTY), failed).await.unwrap_err();
 
-        let sim = Sim::new(SimOptions::default());
-        let client = ApiClient::from(kube::Client::new(sim.service(), "default"));
-        let (objects, _watches) = PolicyObjects::new(&client);
+        let objects = objects();
         let (module, known) = (folder.path().join("m.wasm"), ObjectStatus::default());
         std::fs::write(&module, EMPTY).unwrap();
         let load = async |generation: u32, earlier: Option<LoadedObject>| {
-            let object = json!({
-                "apiVersion": "policy.bindery.dev/v1alpha1", "kind": "MatchPolicy",
-                "metadata": {"name": "p", "uid": "u", "generation": generation},
-                "spec": {"module": module},
-            });
+            let mut object = object(&module, "enforce");
+            object["metadata"]["generation"] = generation.into();
             LoadedObject::load(object, earlier, &known, &hosts, &objects).await
         };
         let first = load(1, None).await;
@@ -221,20 +220,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn given_a_module_with_endless_names_its_fault_fits_into_a_status() {
-        let cache: CacheArgument = arguments_of(&[]);
-        let hosts = Hosts::new(&cache, &arguments_of(&[]), RegistryModules::offline(&cache)).unwrap();
-        let sim = Sim::new(SimOptions::default());
-        let client = ApiClient::from(kube::Client::new(sim.service(), "default"));
-        let (objects, _watches) = PolicyObjects::new(&client);
+        let hosts = hosts(&[]);
+        let objects = objects();
         let folder = tempfile::tempdir().unwrap();
         let module = folder.path().join("m.wasm");
         let imports = format!(r#"(component (import "{}" (instance)))"#, "a".repeat(50_000));
         std::fs::write(&module, wat::parse_str(imports).unwrap()).unwrap();
-        let object = json!({
-            "apiVersion": "policy.bindery.dev/v1alpha1", "kind": "MatchPolicy",
-            "metadata": {"name": "p", "uid": "u", "generation": 1},
-            "spec": {"module": module},
-        });
+        let object = object(&module, "enforce");
         let attempt = LoadedObject::new(object.clone()).attempt(&object, &hosts, &objects).await;
         let Fault { cause, why } = attempt.err().unwrap();
         assert_eq!((cause, why.chars().count()), (Cause::ModuleInvalid, 4_097));

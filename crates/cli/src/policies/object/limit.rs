@@ -30,8 +30,8 @@ pub(crate) fn too_many() -> String {
     )
 }
 
-/// The objects that are not loaded, each with why: those over the limit, and shadows while the cache has no
-/// room for what is to be enforced.
+/// The objects that are not loaded, each with the reason: those over the limit, and shadows while the cache
+/// has no room for what is to be enforced.
 pub(crate) fn left_out(all: &[(Value, Value)], loaded: &LoadedObjects) -> BTreeMap<ObjectName, String> {
     let objects = || all.iter().map(|(object, _)| object);
     let lacks_room = loaded.values().any(LoadedObject::lacks_room);
@@ -134,7 +134,7 @@ pub(super) fn held(loaded: &LoadedObjects) -> BTreeMap<ObjectName, Effect> {
 
 #[cfg(test)]
 mod tests {
-    use bindery_policy::{Chain, Matches};
+    use bindery_policy::{Chain, LastGood, Matches};
 
     use super::super::chain;
     use super::*;
@@ -216,6 +216,20 @@ mod tests {
             left_out(&all, &all.iter().map(load).collect()).into_keys().map(|(_, name)| name).collect()
         };
         assert_eq!(left_out_for("enforce"), ["shadow"]);
+        // The earlier generation of the second is enforced, and its newest one cannot be loaded.
+        let mut loaded: LoadedObjects = all
+            .iter()
+            .map(|(object, _)| {
+                (
+                    object_name(object),
+                    LoadedObject { fault: Some(full()), ..LoadedObject::new(object.clone()) },
+                )
+            })
+            .collect();
+        let spec = serde_json::from_value(json!({"mode": "enforce"})).unwrap();
+        let last_good = Some(LastGood { generation: 1, digest: "sha256:0".into(), spec });
+        loaded.get_mut(&object_name(&all[1].0)).unwrap().last_good = last_good;
+        assert!(left_out(&all, &loaded).is_empty());
         assert!(left_out_for("shadow").is_empty());
     }
 
