@@ -22,7 +22,9 @@ pub(crate) fn before(timeline: &Timeline, method: &Method, path: &str, body: &[u
             Method::DELETE => destroys(sim, &volume),
             _ => {
                 let patch = serde_json::from_slice(body).ok()?;
-                misreserves(sim, &volume, &patch).or_else(|| offers(timeline, &volume, &patch))
+                misreserves(sim, &volume, &patch)
+                    .or_else(|| reserves_twice(sim, &volume, &patch))
+                    .or_else(|| offers(timeline, &volume, &patch))
             }
         };
     }
@@ -152,6 +154,24 @@ fn misreserves(sim: &Sim, volume: &Value, patch: &Value) -> Option<String> {
     let [wanted, zone] = [&claim, volume].map(|object| &object["metadata"]["labels"][ZONE]);
     let is_rejected = !wanted.is_null() && wanted != zone;
     is_rejected.then(|| format!("a volume of zone {zone} is reserved for a claim of zone {wanted}"))
+}
+
+/// Why a volume must not be reserved: the binder has reserved another one for the claim. One that was
+/// provisioned meanwhile does not count: it is deleted if it is not needed.
+fn reserves_twice(sim: &Sim, volume: &Value, patch: &Value) -> Option<String> {
+    let uid = patch["spec"]["claimRef"]["uid"].as_str()?;
+    if volume["spec"]["claimRef"]["uid"] == uid {
+        return None;
+    }
+    let is_other = |other: &Value| {
+        let annotations = &other["metadata"]["annotations"];
+        other["spec"]["claimRef"]["uid"] == uid
+            && !annotations["pv.kubernetes.io/bound-by-controller"].is_null()
+            && annotations["pv.kubernetes.io/provisioned-by"].is_null()
+    };
+    let other = sim.objects("persistentvolumes").into_iter().find(is_other)?;
+    let [second, first] = [volume, &other].map(|volume| &volume["metadata"]["name"]);
+    Some(format!("volume {second} is reserved for a claim for which volume {first} is reserved"))
 }
 
 /// Why a volume must not leave a claim that is gone: it was not scrubbed.

@@ -185,7 +185,7 @@ fn all_scripts_of_a_soak_break_no_law() {
 
 #[test]
 fn scripts_that_failed_once_break_no_law() {
-    use Effect::{Expire, Hold, Refuse, Restore, Swallow};
+    use Effect::{Expire, Hold, LoseAnswer, Refuse, Restore, Swallow};
     /// Points after the last write.
     const AT_REST: usize = 2;
     let (replica, kind) = (0, 0);
@@ -212,6 +212,8 @@ fn scripts_that_failed_once_break_no_law() {
         ("a claim finds a volume", Swallow),
         // Two claims that awaited a list passed a volume to each other without a pause.
         ("choices of an earlier leader are withdrawn", Expire { replica, kind }),
+        // The leader reserved a second volume, because the answer to the first reservation was lost.
+        ("a better volume comes while one is reserved", LoseAnswer),
     ] {
         for at in 0..named(name).1.active + AT_REST {
             repeat(&Script { scenario: name.to_owned(), perturbations: vec![Perturbation { at, effect }] });

@@ -35,7 +35,9 @@ use self::stuck::Stuck;
 use self::touches::Touches;
 pub use crate::decider::Policies;
 use crate::decider::{ActivePolicies, Decider};
-use crate::executor::{AGAIN_MIN, Carried, Conflicts, Executor, KnownObjects, NoteTimes, again_after};
+use crate::executor::{
+    AGAIN_MIN, Carried, Conflicts, Executor, KnownObjects, NoteTimes, Unanswered, again_after,
+};
 use crate::intake::Intake;
 use crate::observe::Observation;
 use crate::operations::OperationMap;
@@ -120,6 +122,7 @@ impl Default for Settings {
 ///   that the decision marks to follow regardless.
 /// - A volume that a decision picks is reserved until its writes are done, so any number of decisions may be
 ///   in flight at the same time.
+/// - A claim gets no second volume while it is unknown whether the API server has reserved the first one.
 /// - Each object has at most one decision in flight. A sync holds the object's lock from its decision to its
 ///   last write. An operation holds it from step to step, but not while a plugin works or while it waits:
 ///   then syncs continue.
@@ -216,6 +219,7 @@ impl<P: Port> Binder<P> {
             metrics: Arc::clone(&metrics),
             write_health: WriteHealth::default(),
             conflicts: Conflicts::default(),
+            unanswered: Unanswered::default(),
             note_times: NoteTimes::default(),
             journal: journal.clone(),
         };

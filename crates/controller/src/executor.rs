@@ -4,6 +4,7 @@
 mod conflicts;
 mod known;
 mod notes;
+mod unanswered;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use tracing::Instrument as _;
 pub(crate) use self::conflicts::{Conflicts, STALE_AFTER};
 pub(crate) use self::known::KnownObjects;
 pub(crate) use self::notes::NoteTimes;
+pub(crate) use self::unanswered::Unanswered;
 use crate::binder::OperationSubject;
 use crate::decider::ActivePolicies;
 use crate::intake::Intake;
@@ -83,6 +85,7 @@ pub(crate) struct Executor<P: Port> {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) write_health: WriteHealth,
     pub(crate) conflicts: Conflicts,
+    pub(crate) unanswered: Unanswered,
     pub(crate) note_times: NoteTimes,
     pub(crate) journal: Option<Arc<dyn Journal>>,
 }
@@ -162,7 +165,11 @@ impl<P: Port> Executor<P> {
 
     /// Makes one write and lays the returned object over the watch cache.
     async fn write(&self, write: &Write<P::Template>) -> Result<Written, SyncError> {
+        let began = Instant::now();
         let result = self.send(write.name(), write.target(), self.port.write(write)).await;
+        if let Action::ReserveVolume { volume, claim, .. } = &write.action {
+            self.unanswered.reserved(claim, volume, began, &result);
+        }
         self.measure(write, result.is_ok());
         if let Ok(written) = &result {
             self.assume(write, written);

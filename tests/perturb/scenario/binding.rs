@@ -75,6 +75,13 @@ scenarios! {
         user.create(volume("v2", json!({"spec": {"capacity": {"storage": "10Gi"}}}))).await;
         user.until_bound("c1").await;
     }
+    "a better volume comes while one is reserved", &[], |user| {
+        user.create(claim("c1", json!({}))).await;
+        user.until_waits("c1").await;
+        user.create(volume("v1", json!({"spec": {"capacity": {"storage": "2Gi"}}}))).await;
+        user.create(plain("v2")).await;
+        user.until_bound("c1").await;
+    }
     "a volume of the wrong mode is passed over", &[], |user| {
         user.create(volume("v1", json!({"spec": {"volumeMode": "Block"}}))).await;
         user.create(claim("c1", json!({}))).await;

@@ -276,7 +276,9 @@ impl Shared {
     async fn serve(self: Arc<Self>, tenant: Tenant) -> Result<(), Unserved> {
         let name = tenant.name();
         if tokio::time::timeout(self.patience, self.serve_in_time(tenant)).await.is_err() {
-            let why = format!("{tenant:?} is not served: {:?}", self.claims.get_opt(&name).await);
+            let volumes: Vec<_> = self.all_volumes().await.iter().map(taken).collect();
+            let claim = self.claims.get_opt(&name).await;
+            let why = format!("{tenant:?} is not served: {claim:?}\nvolumes: {volumes:#?}");
             return Err(Unserved { name, why });
         }
         Ok(())
@@ -377,6 +379,13 @@ where
 
 fn folder_of(volume: &PersistentVolume) -> Option<PathBuf> {
     Some(volume.spec.as_ref()?.host_path.as_ref()?.path.clone().into())
+}
+
+/// Name, phase and claim of a volume.
+fn taken(volume: &PersistentVolume) -> String {
+    let name = volume.metadata.name.as_deref();
+    let claim = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()?.name.as_deref());
+    format!("{} {} {}", name.unwrap_or_default(), phase(volume), claim.unwrap_or("free"))
 }
 
 fn is_to_go(volume: &PersistentVolume) -> bool {

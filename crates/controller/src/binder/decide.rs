@@ -267,6 +267,7 @@ impl<P: Port> Binder<P> {
         if self.settings.mode == Mode::Observe {
             return Ok(Locks::default());
         }
+        self.executor.check_unanswered(request, decision).await?;
         let reservation = self.reserve(decision, counted).map_err(|why| {
             self.metrics.reservations_lost.inc();
             Unsound::Changed(why.to_string())

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use bindery_controller::{Binder, Purpose, Settings, SyncError};
+use bindery_controller::{Binder, Purpose, Settings, SyncError, WriteError};
 use bindery_core::{Claim, ClaimPhase, Volume};
 use bindery_engine::DefaultEngine;
-use bindery_store::Kind;
+use bindery_kit::{Fault, gib};
+use bindery_store::{Delivery, Kind};
 
 use crate::double::{Double, binder, claim, holding, volume};
 use crate::operating::run_during;
@@ -84,6 +85,36 @@ async fn a_claim_with_a_reserved_volume_is_bound_only_after_a_live_read() {
     double.list_volumes(binder.intake());
     assert_eq!(binder.sync(&key("c1")).await.result, Ok(()));
     assert_eq!(double.claim("c1").volume_name, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_gets_no_second_volume_while_it_may_have_one() {
+    let sized = |name: &str, size| Volume { capacity: Some(gib(size)), ..volume(name) };
+    let world = async |fault| {
+        let double = holding([sized("v1", 2)], [claim("c1")]);
+        let binder = binder(&double, DefaultEngine);
+        double.objects().faults.insert(1, fault);
+        assert!(matches!(binder.sync(&key("c1")).await.result, Err(SyncError::Write { .. })));
+        // The watch brings this better volume, and nothing of the first one.
+        double.add_volume(&sized("v2", 1));
+        binder.intake().deliver(Delivery::applied(double.volume("v2")));
+        (double, binder)
+    };
+    let is_free = |double: &Double, name: &str| double.volume(name).claim_ref.is_none();
+
+    let (double, binder) = world(Fault::AnswerLost).await;
+    assert_eq!(binder.sync(&key("c1")).await.result, Ok(()));
+    assert_eq!(double.claim("c1").volume_name.as_deref(), Some("v1"));
+    assert!(is_free(&double, "v2"));
+
+    // The request is lost or late: not for ever.
+    let never_came = WriteError::Failed("the connection broke".to_owned());
+    let (double, binder) = world(Fault::Refused(never_came)).await;
+    assert!(matches!(binder.sync(&key("c1")).await.result, Err(SyncError::Unproven(_))));
+    assert!(is_free(&double, "v1") && is_free(&double, "v2"));
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert_eq!(binder.sync(&key("c1")).await.result, Ok(()));
+    assert_eq!(double.claim("c1").volume_name.as_deref(), Some("v2"));
 }
 
 #[tokio::test(start_paused = true)]
