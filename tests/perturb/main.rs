@@ -185,7 +185,7 @@ fn all_scripts_of_a_soak_break_no_law() {
 
 #[test]
 fn scripts_that_failed_once_break_no_law() {
-    use Effect::{Expire, Hold, LoseAnswer, Refuse, Restore, Swallow};
+    use Effect::{Expire, Hold, LoseAnswer, Refuse, Repeat, Restore, Swallow};
     /// Points after the last write.
     const AT_REST: usize = 2;
     let (replica, kind) = (0, 0);
@@ -202,6 +202,8 @@ fn scripts_that_failed_once_break_no_law() {
         ("a lost claim gets its volume back", Restore { points: 4 }),
         // The leader took a volume for deleted whose deletion a restore had taken back.
         ("another binder is seen, and the operator acknowledges", Restore { points: 2 }),
+        // The leader took a volume for gone that the restore had brought back, and whose user had deleted it.
+        ("a deleted volume stays until its claim is deleted", Restore { points: 12 }),
         // The deletion of an asset was not tried again.
         ("a claim is deleted while its volume is provisioned", Refuse(Refusal::Conflict)),
         // The text of a proxy was taken for the answer to a deletion.
@@ -214,6 +216,8 @@ fn scripts_that_failed_once_break_no_law() {
         ("choices of an earlier leader are withdrawn", Expire { replica, kind }),
         // The leader reserved a second volume, because the answer to the first reservation was lost.
         ("a better volume comes while one is reserved", LoseAnswer),
+        // A proxy sent the first reservation twice.
+        ("a better volume comes while one is reserved", Repeat),
     ] {
         for at in 0..named(name).1.active + AT_REST {
             repeat(&Script { scenario: name.to_owned(), perturbations: vec![Perturbation { at, effect }] });

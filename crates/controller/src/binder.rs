@@ -14,6 +14,7 @@ mod steer;
 mod stuck;
 mod swap;
 mod touches;
+mod unanswered;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,11 +34,10 @@ use self::repeats::Repeats;
 pub use self::review::Reviewed;
 use self::stuck::Stuck;
 use self::touches::Touches;
+pub(crate) use self::unanswered::Unanswered;
 pub use crate::decider::Policies;
 use crate::decider::{ActivePolicies, Decider};
-use crate::executor::{
-    AGAIN_MIN, Carried, Conflicts, Executor, KnownObjects, NoteTimes, Unanswered, again_after,
-};
+use crate::executor::{AGAIN_MIN, Carried, Conflicts, Executor, KnownObjects, NoteTimes, again_after};
 use crate::intake::Intake;
 use crate::observe::Observation;
 use crate::operations::OperationMap;
@@ -122,7 +122,8 @@ impl Default for Settings {
 ///   that the decision marks to follow regardless.
 /// - A volume that a decision picks is reserved until its writes are done, so any number of decisions may be
 ///   in flight at the same time.
-/// - A claim gets no second volume while it is unknown whether the API server has reserved the first one.
+/// - If the API server may have reserved a volume for a claim, that volume is read before another one is
+///   reserved.
 /// - Each object has at most one decision in flight. A sync holds the object's lock from its decision to its
 ///   last write. An operation holds it from step to step, but not while a plugin works or while it waits:
 ///   then syncs continue.

@@ -298,7 +298,7 @@ impl<P: Port> Decider<P> {
 
     /// Reads an object for the guard; no volume while a new list of volumes is awaited, which proves as much
     /// in one request for all.
-    async fn prove(&self, object: Key, proofs: &mut Proofs) -> Result<(), SyncError> {
+    pub(crate) async fn prove(&self, object: Key, proofs: &mut Proofs) -> Result<(), SyncError> {
         match object {
             Key::Claim(key) => {
                 let proof = self.read_for_guard(|| self.port.read_claim(&key, Purpose::Guard)).await;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use bindery_core::{Lookup, Source, Text, Uid, Volume, VolumeTarget};
+use bindery_core::{FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Lookup, Source, Text, Uid, Volume, VolumeTarget};
 use bindery_store::{Kind, Store};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -14,8 +14,7 @@ use crate::executor::STALE_AFTER;
 /// another controller's finalizer holds the volume, a sync would begin to reclaim it again.
 ///
 /// Only a restore of etcd undoes a deletion. A list shows that: it was requested after the deletion was
-/// accepted, and has the volume without a deletionTimestamp. If the watch does not report the deletion, the
-/// volumes are listed.
+/// accepted, and has the volume as before. If the watch does not report the deletion, the volumes are listed.
 ///
 /// At most one entry for a name, and none for a volume that is gone.
 #[derive(Default)]
@@ -46,12 +45,14 @@ impl Deletions {
         is_accepted
     }
 
-    /// Whether the deletion of this volume was accepted [`STALE_AFTER`] ago, and the volume shows nothing of
-    /// it.
-    pub(crate) fn is_overdue(&self, volume: &Volume) -> bool {
+    /// Whether the deletion of this volume was accepted [`STALE_AFTER`] ago, and the watch has shown nothing
+    /// of it.
+    pub(crate) fn is_overdue(&self, volume: &Volume, store: &Store) -> bool {
         let inner = self.0.lock();
         let accepted = inner.get(&volume.name).filter(|accepted| accepted.uid == volume.uid);
-        !volume.deleting && accepted.is_some_and(|accepted| accepted.at.elapsed() >= STALE_AFTER)
+        accepted.is_some_and(|accepted| {
+            accepted.at.elapsed() >= STALE_AFTER && is_undone(&volume.name, accepted, store)
+        })
     }
 
     /// The volume is gone.
@@ -64,14 +65,19 @@ impl Deletions {
     pub(crate) fn take_undone(&self, store: &Store) -> Vec<Text> {
         let mut inner = self.0.lock();
         let lists_begun = store.lists_begun(Kind::Volume);
-        let is_undone = |name: &Text, accepted: &Accepted| {
-            accepted.lists_begun < lists_begun
-                && matches!(store.volume(Source::Cache, name),
-                    Lookup::Found(volume) if volume.uid == accepted.uid && !volume.deleting)
-        };
-        let undone = inner.iter().filter(|(name, accepted)| is_undone(name, accepted));
+        let undone = inner.iter().filter(|(name, accepted)| {
+            accepted.lists_begun < lists_begun && is_undone(name, accepted, store)
+        });
         let undone: Vec<Text> = undone.map(|(name, _)| name.clone()).collect();
         inner.retain(|name, _| !undone.contains(name));
         undone
     }
+}
+
+/// Whether the watch cache has a volume as before its accepted deletion: without a deletionTimestamp, or with
+/// a finalizer that is removed before the deletion.
+fn is_undone(name: &Text, accepted: &Accepted, store: &Store) -> bool {
+    let Lookup::Found(volume) = store.volume(Source::Cache, name) else { return false };
+    let is_own = |finalizer: &Text| [FINALIZER_IN_TREE, FINALIZER_EXTERNAL].contains(&&**finalizer);
+    volume.uid == accepted.uid && (!volume.deleting || volume.finalizers.iter().any(is_own))
 }

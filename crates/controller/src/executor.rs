@@ -4,7 +4,6 @@
 mod conflicts;
 mod known;
 mod notes;
-mod unanswered;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +21,7 @@ use tracing::Instrument as _;
 pub(crate) use self::conflicts::{Conflicts, STALE_AFTER};
 pub(crate) use self::known::KnownObjects;
 pub(crate) use self::notes::NoteTimes;
-pub(crate) use self::unanswered::Unanswered;
-use crate::binder::OperationSubject;
+use crate::binder::{OperationSubject, Unanswered};
 use crate::decider::ActivePolicies;
 use crate::intake::Intake;
 use crate::operations::{NotStarted, OperationMap};
@@ -165,10 +163,9 @@ impl<P: Port> Executor<P> {
 
     /// Makes one write and lays the returned object over the watch cache.
     async fn write(&self, write: &Write<P::Template>) -> Result<Written, SyncError> {
-        let began = Instant::now();
         let result = self.send(write.name(), write.target(), self.port.write(write)).await;
         if let Action::ReserveVolume { volume, claim, .. } = &write.action {
-            self.unanswered.reserved(claim, volume, began, &result);
+            self.unanswered.reserved(claim, volume, &result, &self.store);
         }
         self.measure(write, result.is_ok());
         if let Ok(written) = &result {
@@ -267,8 +264,8 @@ impl<P: Port> Executor<P> {
         }
     }
 
-    /// Lays a written object over the watch cache.
-    fn lay(&self, written: &Written) {
+    /// Lays an object over the watch cache, as a write or a live read has returned it.
+    pub(crate) fn lay(&self, written: &Written) {
         match written {
             Written::Volume(volume) => self.intake.changed(&self.store.assume_volume(volume.clone())),
             Written::Claim(claim) => self.intake.changed(&self.store.assume_claim(claim.clone())),

@@ -100,7 +100,7 @@ impl<P: Port> Binder<P> {
 
     /// Lists the volumes again if the watch does not report the deletion of this one.
     fn list_if_overdue(&self, volume: &Volume) {
-        if !self.intake.deletions().is_overdue(volume) {
+        if !self.intake.deletions().is_overdue(volume, &self.store) {
             return;
         }
         let freshness = self.intake.freshness();
@@ -267,7 +267,7 @@ impl<P: Port> Binder<P> {
         if self.settings.mode == Mode::Observe {
             return Ok(Locks::default());
         }
-        self.executor.check_unanswered(request, decision).await?;
+        self.check_unanswered(request, decision, proofs).await?;
         let reservation = self.reserve(decision, counted).map_err(|why| {
             self.metrics.reservations_lost.inc();
             Unsound::Changed(why.to_string())

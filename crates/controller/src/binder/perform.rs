@@ -13,7 +13,7 @@ use tracing::Instrument as _;
 
 use super::Binder;
 use super::decide::Decided;
-use crate::executor::{Carried, KnownObjects, again_after};
+use crate::executor::{Carried, KnownObjects, STALE_AFTER, again_after};
 use crate::intake::Role;
 use crate::operations::Ticket;
 use crate::queue::{KeyLock, Timer};
@@ -161,6 +161,10 @@ impl<P: Port> Binder<P> {
         if let Some(delay) = self.refresh_after(&decision) {
             self.intake.queue().add_after(lock.key().clone(), Timer::Refresh, delay);
         }
+        // After a restore of etcd the watch may not say that the volume is gone, or that it is back.
+        if exchanges.iter().any(is_gone) {
+            self.intake.queue().add_after(lock.key().clone(), Timer::Operation, STALE_AFTER);
+        }
         self.report_unwritable(&request, carried.tolerated.as_ref());
         running.learn(&exchanges, &carried);
         if carried.failure.is_none() && !matches!(decision.outcome, Outcome::Continue(_)) {
@@ -306,6 +310,12 @@ impl<T> Drop for RunningOperation<T> {
             );
         }
     }
+}
+
+/// Whether a live read has shown that a volume is gone.
+fn is_gone(exchange: &Exchange) -> bool {
+    matches!(exchange.question, Question::Volume(Source::Live, _))
+        && matches!(exchange.answer, Answer::Volume(Lookup::Absent))
 }
 
 /// How a failed write is reported to the operation.

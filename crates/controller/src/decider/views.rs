@@ -77,7 +77,7 @@ pub(crate) struct GuardView<'a, O> {
 #[derive(Default)]
 pub(crate) struct Proofs {
     pub(super) claims: BTreeMap<ClaimKey, Lookup<Arc<Claim>>>,
-    pub(super) volumes: BTreeMap<Text, Lookup<Arc<Volume>>>,
+    pub(crate) volumes: BTreeMap<Text, Lookup<Arc<Volume>>>,
     /// Whether volumes are read together with who wrote their claimRef.
     pub(super) reads_reservations: bool,
     /// The volumes that were read whose claimRef Bindery has written.

@@ -389,6 +389,29 @@ async fn a_deleted_volume_that_a_list_brings_back_is_deleted_again() {
         list(&Volume { deleting: true, ..restored.clone() });
         double.rest().await;
         assert_eq!(deletions(), 2, "a finalizer holds the volume");
+
+        // The user had deleted it before.
+        let finalizers = vec![PROTECTION.into(), FINALIZER_IN_TREE.into()];
+        let restored = Volume { deleting: true, finalizers, ..restored.clone() };
+        double.add_volume(&restored);
+        binder.intake().list_begins(Kind::Volume);
+        list(&restored);
+        double.until("the deletion is accepted once more", || deletions() == 3).await;
+    })
+    .await;
+}
+
+/// As where a restore of etcd takes back a deletion of which the watch has not told.
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_was_gone_and_is_back_is_deleted() {
+    let double = holding([released()], []);
+    let disk = Disk::new(&double);
+    let binder = binder(&double, &disk, DefaultEngine);
+    double.objects().volumes.clear();
+    run_during(&binder, async {
+        double.until("the volume is seen to be gone", || binder.metrics().operations.get() == 1).await;
+        double.add_volume(&released());
+        double.until("it is deleted", || double.write_names().contains(&"delete volume")).await;
     })
     .await;
 }
