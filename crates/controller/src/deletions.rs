@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use bindery_core::{FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Lookup, Source, Text, Uid, Volume, VolumeTarget};
+use bindery_core::{FINALIZER_IN_TREE, Lookup, Source, Text, Uid, Volume, VolumeTarget};
 use bindery_store::{Kind, Store};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -75,9 +75,8 @@ impl Deletions {
 }
 
 /// Whether the watch cache has a volume as before its accepted deletion: without a deletionTimestamp, or with
-/// a finalizer that is removed before the deletion.
+/// the finalizer that Bindery removes before it.
 fn is_undone(name: &Text, accepted: &Accepted, store: &Store) -> bool {
     let Lookup::Found(volume) = store.volume(Source::Cache, name) else { return false };
-    let is_own = |finalizer: &Text| [FINALIZER_IN_TREE, FINALIZER_EXTERNAL].contains(&&**finalizer);
-    volume.uid == accepted.uid && (!volume.deleting || volume.finalizers.iter().any(is_own))
+    volume.uid == accepted.uid && (!volume.deleting || volume.has_finalizer(FINALIZER_IN_TREE))
 }

@@ -11,10 +11,10 @@ use std::time::Duration;
 use bindery_core::steer::SteerWrite;
 use bindery_core::{
     Action, ClaimPhase, Decision, Follows, Key, Operation, PluginMatch, PluginOperation, Request, Subject,
-    Text,
+    Text, Version,
 };
 use bindery_policy::Rejections;
-use bindery_store::Store;
+use bindery_store::{Kind, Store};
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
@@ -220,21 +220,20 @@ impl<P: Port> Executor<P> {
                 } else {
                     self.metrics.write_errors.inc();
                 }
-                if matches!(error, WriteError::Conflict(_) | WriteError::NotFound(_)) {
-                    self.refresh_stale(target);
+                if matches!(error, WriteError::Conflict(_) | WriteError::NotFound(_))
+                    && let Some(version) = target.version()
+                {
+                    self.refresh_stale(target.kind(), &object, &version);
                 }
                 Err(SyncError::Write { write: name, object, error })
             }
         }
     }
 
-    /// Lists the kind of an object again if the cache does not get the change or the deletion that a refused
-    /// write tells of.
-    fn refresh_stale(&self, target: Target<'_>) {
-        let (kind, object) = (target.kind(), target.name());
-        let is_stale =
-            target.version().is_some_and(|version| self.conflicts.refused(kind, &object, &version));
-        if is_stale {
+    /// The API server has another version of an object than the cache, or none. Lists its kind again if the
+    /// cache does not get the change or the deletion.
+    pub(crate) fn refresh_stale(&self, kind: Kind, object: &str, version: &Version) {
+        if self.conflicts.refused(kind, object, version) {
             tracing::warn!(%kind, object, "the cached version is stale; listing again");
             self.intake.freshness().want_list(kind);
         }

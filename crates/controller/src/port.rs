@@ -66,8 +66,8 @@ pub enum Purpose {
     /// The engine asked, to decide or to review.
     Engine,
     /// The guard needs proof: of a claim before its volume is released, recycled or deleted, or of a volume
-    /// before its claim is written Lost or bound, or gets another volume because the answer to a reservation
-    /// was lost; in mode steer of both before a reservation or a release.
+    /// before its claim is written Lost or bound, or gets another volume after a reservation without an
+    /// answer or with a conflict; in mode steer of both before a reservation or a release.
     Guard,
 }
 

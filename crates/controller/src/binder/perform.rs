@@ -7,6 +7,7 @@ use bindery_core::{
     Progress, Question, Request, Returned, Source, Subject, Text, Volume,
 };
 
+use bindery_store::Kind;
 use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
 use tracing::Instrument as _;
@@ -162,7 +163,10 @@ impl<P: Port> Binder<P> {
             self.intake.queue().add_after(lock.key().clone(), Timer::Refresh, delay);
         }
         // After a restore of etcd the watch may not say that the volume is gone, or that it is back.
-        if exchanges.iter().any(is_gone) {
+        if let OperationSubject::Volume(volume) = &running.subject
+            && exchanges.iter().any(is_gone)
+        {
+            self.executor.refresh_stale(Kind::Volume, &volume.name, &volume.version);
             self.intake.queue().add_after(lock.key().clone(), Timer::Operation, STALE_AFTER);
         }
         self.report_unwritable(&request, carried.tolerated.as_ref());

@@ -36,7 +36,8 @@ impl Unanswered {
                 // Only before the map grows, so that a storm of failures costs little.
                 if inner.len() == inner.capacity() {
                     inner.retain(|key, (uid, _)| {
-                        matches!(store.claim(Source::Overlay, key), Lookup::Found(claim) if claim.uid == *uid)
+                        matches!(store.claim(Source::Overlay, key), Lookup::Found(claim)
+                            if claim.uid == *uid && claim.volume_name.is_none())
                     });
                 }
                 inner.insert(claim.key.clone(), (claim.uid.clone(), volume.clone()));
@@ -76,19 +77,15 @@ impl<P: Port> Binder<P> {
             let object = Key::Volume(sent.name.clone());
             self.decider.prove(object, proofs).await.map_err(Unsound::Final)?;
             match proofs.volumes.get(&sent.name) {
-                Some(Lookup::Failed(why)) => {
+                Some(Lookup::Failed(why) | Lookup::Unreadable(why)) => {
                     return Err(Unsound::Final(SyncError::Unproven(why.to_string())));
                 }
-                Some(Lookup::Found(volume)) if volume.target() == sent => {
-                    unanswered.forget(&claim.key);
-                    return Ok(());
-                }
                 Some(Lookup::Found(volume)) => self.executor.lay(&Written::Volume(volume.clone())),
-                Some(Lookup::Absent | Lookup::Unreadable(_)) | None => {}
+                Some(Lookup::Absent) | None => {}
             }
         }
         unanswered.forget(&claim.key);
-        Err(Unsound::Changed(format!("it is known whether volume {:?} is reserved", sent.name)))
+        Err(Unsound::Changed(format!("it was not known whether volume {:?} is reserved", sent.name)))
     }
 }
 

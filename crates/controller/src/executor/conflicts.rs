@@ -24,7 +24,7 @@ const OBJECTS_MAX: usize = 10_000;
 pub(crate) struct Conflicts(Mutex<HashMap<(Kind, String), (Version, Instant)>>);
 
 impl Conflicts {
-    /// A write for this version of an object was refused. Returns whether the kind must be listed again,
+    /// A write for this version of an object was refused, or a live read found no object. Returns whether the kind must be listed again,
     /// because writes for the same version have been refused for [`STALE_AFTER`].
     pub(crate) fn refused(&self, kind: Kind, object: &str, version: &Version) -> bool {
         let mut conflicts = self.0.lock();

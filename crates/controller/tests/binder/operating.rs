@@ -7,8 +7,8 @@ use std::time::Duration;
 use bindery_controller::{Binder, OPERATION_BACKOFF, Parts, REASON_UNWRITABLE, Settings, WriteError};
 use bindery_core::{
     Action, Answer, BindingMode, Claim, ClaimPhase, Cluster, Decision, Engine, EngineFault,
-    FINALIZER_IN_TREE, Follows, Key, Message, Operation, OperationKind, Outcome, Point, Question,
-    ReclaimPolicy, Request, Source, Step, Subject, Version, Volume, VolumePhase,
+    FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Follows, Key, Message, Operation, OperationKind, Outcome, Point,
+    Question, ReclaimPolicy, Request, Source, Step, Subject, Version, Volume, VolumePhase,
 };
 use bindery_engine::DefaultEngine;
 use bindery_kit::Logged;
@@ -386,7 +386,8 @@ async fn a_deleted_volume_that_a_list_brings_back_is_deleted_again() {
         double.until("the deletion is accepted again", || deletions() == 2).await;
 
         binder.intake().list_begins(Kind::Volume);
-        list(&Volume { deleting: true, ..restored.clone() });
+        let finalizers = vec![PROTECTION.into(), FINALIZER_EXTERNAL.into()];
+        list(&Volume { deleting: true, finalizers, ..restored.clone() });
         double.rest().await;
         assert_eq!(deletions(), 2, "a finalizer holds the volume");
 
