@@ -102,7 +102,8 @@ scenarios! {
     }
     "a provisioned volume cannot be created at first", &[], |user| {
         let refused = FaultRule::new("create", VOLUMES).times(5);
-        user.timeline.sim.faults().add(refused.fail(500, "InternalError", "Internal error occurred: injected"));
+        let refused = refused.fail(500, "InternalError", "Internal error occurred: injected");
+        user.timeline.sim.faults().add(refused);
         user.create(class("gold", PLUGIN, json!({}))).await;
         user.create(in_class("c1", "gold")).await;
         user.until_bound("c1").await;

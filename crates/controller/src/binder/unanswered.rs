@@ -15,8 +15,9 @@ use crate::{Port, SyncError, WriteError, Written};
 /// For each claim the volume that may be reserved for it. Before another one is reserved for the claim, a
 /// live read shows what became of the first one.
 ///
-/// If a claim gets two volumes, and is deleted before the first one is given back, both are Released. Then the
-/// first one is kept from other claims, or deleted, although no claim has used it. Upstream's binder does that.
+/// If a claim gets two volumes, and is deleted before the first one is given back, both are Released. Then
+/// the first one is kept from other claims, or deleted, although no claim has used it. Upstream's binder does
+/// that.
 #[derive(Default)]
 pub(crate) struct Unanswered(Mutex<HashMap<ClaimKey, (Uid, VolumeTarget)>>);
 

@@ -24,8 +24,8 @@ const OBJECTS_MAX: usize = 10_000;
 pub(crate) struct Conflicts(Mutex<HashMap<(Kind, String), (Version, Instant)>>);
 
 impl Conflicts {
-    /// A write for this version of an object was refused, or a live read found no object. Returns whether the kind must be listed again,
-    /// because writes for the same version have been refused for [`STALE_AFTER`].
+    /// A write for this version of an object was refused, or a live read found no object. Returns whether the
+    /// kind must be listed again, because this has gone on for the same version for [`STALE_AFTER`].
     pub(crate) fn refused(&self, kind: Kind, object: &str, version: &Version) -> bool {
         let mut conflicts = self.0.lock();
         if conflicts.len() >= OBJECTS_MAX {
