@@ -204,6 +204,21 @@ async fn a_replica_that_lacks_a_right_leaves_the_lease_to_another() {
 }
 
 #[tokio::test]
+async fn a_replica_that_may_not_list_policies_decides_nothing() {
+    let (cluster, proxy) = cluster_and_proxy().await;
+    cluster.policies().install().await;
+    let user = User::new(&cluster, &proxy.kubeconfig()).await;
+    user.lacks(None).await;
+    cluster.create_pair("waiting").await;
+    let mut weak = Replica::start(&user.kubeconfig, "weak", &["--policy-objects=true"], &[]);
+    let told = "[-]start failed: it waits for the first list of engines.policy.bindery.dev: ";
+    let (_, answer) = weak.until_answer("/readyz", told).await;
+    assert!(answer.contains("403"), "{answer}");
+    assert!(leases(&cluster).get_opt("bindery").await.unwrap().is_none(), "it has touched the Lease");
+    weak.terminate().await;
+}
+
+#[tokio::test]
 async fn a_replica_leads_where_rights_cannot_be_reviewed() {
     let (_cluster, proxy) = cluster_and_proxy().await;
     let refusals = [StatusCode::FORBIDDEN, StatusCode::NOT_FOUND, StatusCode::SERVICE_UNAVAILABLE];
@@ -268,6 +283,24 @@ async fn a_leader_that_cannot_begin_to_decide_hands_over() {
     let (mut leader, mut next) = leader_and_next(&cluster, &proxy, &[]).await;
     until_handed_over(&mut leader, &mut next, "it led for 20 s and did not begin to decide").await;
     cluster.bind_pair("later").await;
+}
+
+#[tokio::test]
+async fn a_leader_whose_writes_alone_fail_hands_over() {
+    let (cluster, proxy) = cluster_and_proxy().await;
+    let (mut leader, mut next) = leader_and_next(&cluster, &proxy, &["--lease-duration=15"]).await;
+    proxy.set_faults(
+        |request: &Request| {
+            if request.is_write() { refuse(StatusCode::BAD_GATEWAY) } else { RequestFault::None }
+        },
+    );
+    // A failure of one object says nothing about the others.
+    for pair in ["waiting0", "waiting1"] {
+        cluster.create_pair(pair).await;
+    }
+    until_handed_over(&mut leader, &mut next, "its writes failed, and another replica could lead").await;
+    cluster.until_pairs_are_bound("waiting", 2).await;
+    next.check();
 }
 
 #[tokio::test]

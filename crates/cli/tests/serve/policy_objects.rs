@@ -119,6 +119,7 @@ async fn a_change_takes_effect_and_a_bad_one_leaves_the_last_good_one() {
     assert_eq!(condition(&status, "SettingsValid")["status"], "False");
     let message = condition(&status, "Ready")["message"].as_str().unwrap();
     assert!(message.contains("times") && message.ends_with("; generation 1 stays in effect"), "{message}");
+    cluster.until_event(is_event("size", "SettingsInvalid")).await;
     cluster.create_claim("d", "1Gi").await;
     until_rejected(&cluster, "d", "; 1 of 1 volumes rejected: size 1").await;
 

@@ -319,6 +319,30 @@ async fn a_last_good_module_that_comes_late_decides_after_a_restart() {
 }
 
 #[tokio::test]
+async fn without_the_network_a_kept_module_works_and_no_request_is_sent() {
+    let world = World::new().await;
+    let ours = world.path("ours.pub");
+    let mut replica = world.start("first", &ours);
+    replica.until_leading().await;
+    let (module, remote) = world.push("at-most-n-times", &[]).await;
+    sign(&remote, &module, &world.key, Format::Bundle).await.unwrap();
+    world.apply(&module, 2).await;
+    world.policies.until_ready("MatchPolicy", "size", "Loaded").await;
+    let (next, _) = world.push("same-zone", &[]).await;
+    replica.terminate().await;
+
+    let before = world.registry.requests().len();
+    let mut replica = world.start_with("second", &ours, &["--registry-network=false"]);
+    world.cluster.create_available_volume("v", "10Gi").await;
+    world.until_rejected("c").await;
+    world.apply(&next, 2).await;
+    let status = world.policies.until_ready("MatchPolicy", "size", "ModuleUnavailable").await;
+    assert!(message(&status, "Ready").ends_with("; generation 1 stays in effect"), "{status}");
+    assert_eq!(world.registry.requests().len(), before, "{:?}", world.registry.requests());
+    replica.terminate().await;
+}
+
+#[tokio::test]
 async fn a_module_of_a_config_map_outlives_a_restart_of_all_replicas() {
     let cluster = Cluster::start(Manager::WithoutBinder).await;
     let policies = cluster.policies();

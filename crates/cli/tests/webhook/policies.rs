@@ -5,6 +5,7 @@ use bindery_kit::json;
 use futures::future::join_all;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::webhooks::{ON_LOOPBACK, WebhookReplica, Webhooks, configuration};
 
@@ -13,7 +14,11 @@ async fn start() -> (Webhooks, WebhookReplica) {
     let webhooks = Webhooks::start().await;
     webhooks.cluster.policies().install().await;
     let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
-    let further = [ON_LOOPBACK, "--policy-objects=true", "--policies", &shipped];
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("filed.yaml");
+    std::fs::write(&file, json::policy("MatchPolicy", "filed", &at_most(json!(9))).to_string()).unwrap();
+    let file = format!("--policy={}", file.display());
+    let further = [ON_LOOPBACK, "--policy-objects=true", "--policies", &shipped, &file];
     let mut webhook = webhooks.replica("first", &further);
     webhook.replica.until_leading().await;
     let mut both = configuration(&[("claims", webhook.port), ("policies", webhook.port)], None);
@@ -31,26 +36,34 @@ async fn start() -> (Webhooks, WebhookReplica) {
     (webhooks, webhook)
 }
 
+/// The spec of a policy that rejects volumes of more than so many times the request.
+fn at_most(times: Value) -> Value {
+    json!({"module": "builtin:at-most-n-times", "settings": {"times": times}})
+}
+
 #[tokio::test]
 async fn an_apply_that_cannot_work_says_so_and_stores_nothing() {
     let (webhooks, mut webhook) = start().await;
     let apply = |object: &Value| webhooks.create(object, &[]);
-    let twice = |times: Value| json!({"module": "builtin:at-most-n-times", "settings": {"times": times}});
-    let valid = json::policy("MatchPolicy", "size", &twice(json!(2)));
+    let valid = json::policy("MatchPolicy", "size", &at_most(json!(2)));
     // Until the module is compiled, a review can only warn.
     let is_taken =
         async || (webhooks.create(&valid, &["--dry-run=server"]) == (true, String::new())).then_some(());
     poll(is_taken).await.expect("the policy is taken without a warning");
-    let (succeeded, message) = apply(&json::policy("MatchPolicy", "size", &twice(json!("many"))));
+    let (succeeded, message) = apply(&json::policy("MatchPolicy", "size", &at_most(json!("many"))));
     let told = "The MatchPolicy \"size\" is invalid: spec.settings: ";
     assert!(!succeeded && message.contains(told) && message.contains("times"), "{message}");
+    let sampled = json::merged(valid.clone(), json!({"spec": {"samplePercent": 50}}));
+    let (succeeded, message) = webhooks.create(&sampled, &["--dry-run=server"]);
+    let told = "Warning: spec.samplePercent has no effect in mode enforce";
+    assert!(succeeded && message.starts_with(told), "{message}");
     assert_eq!(apply(&valid), (true, String::new()));
     let policies = webhooks.cluster.policies();
     policies.until_ready("MatchPolicy", "size", "Loaded").await;
 
     // The stored object has a status.
-    policies.apply("MatchPolicy", "size", twice(json!(3))).await;
-    let many = Patch::Merge(json!({"spec": twice(json!("many"))}));
+    policies.apply("MatchPolicy", "size", at_most(json!(3))).await;
+    let many = Patch::Merge(json!({"spec": at_most(json!("many"))}));
     let refused = policies.of("MatchPolicy").patch("size", &PatchParams::default(), &many).await.unwrap_err();
     assert!(refused.to_string().contains("spec.settings: "), "{refused}");
 
@@ -60,7 +73,10 @@ async fn an_apply_that_cannot_work_says_so_and_stores_nothing() {
         !succeeded && message.ends_with("MatchPolicy has the name \"size\": give this one another name"),
         "{message}"
     );
-    let (succeeded, message) = apply(&json::policy("ReclaimPolicy", "keep", &twice(json!(2))));
+    let (succeeded, message) = apply(&json::policy("MatchPolicy", "filed", &at_most(json!(2))));
+    let told = "a policy in a file of Bindery has the name \"filed\": give this one another name";
+    assert!(!succeeded && message.ends_with(told), "{message}");
+    let (succeeded, message) = apply(&json::policy("ReclaimPolicy", "keep", &at_most(json!(2))));
     assert!(!succeeded && message.contains("spec.module is a matcher"), "{message}");
     let missing = json!({"module": "configmap:default/modules/size.wasm"});
     let (succeeded, message) = apply(&json::policy("MatchPolicy", "later", &missing));

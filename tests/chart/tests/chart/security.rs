@@ -20,13 +20,20 @@ fn every_test_that_a_document_names_exists() {
 }
 
 #[test]
-fn every_row_of_the_threat_model_names_a_test() {
-    let model = read("SECURITY.md");
-    let headings = model.lines().filter(|line| line.starts_with("## What a hostile"));
-    for heading in headings {
-        for row in bindery_chart::table(&model, heading) {
-            assert_eq!(row.len(), 3, "{row:?}");
-            assert!(row[2].contains(".rs: "), "{heading}: {row:?}");
+fn every_row_of_attacks_and_failures_names_a_test() {
+    for (document, of, columns) in [
+        ("SECURITY.md", "## What a hostile", 3),
+        ("SECURITY.md", "## What a failure cannot do", 4),
+        ("docs/operate.md", "## When something fails", 4),
+    ] {
+        let text = read(document);
+        let headings: Vec<_> = text.lines().filter(|line| line.starts_with(of)).collect();
+        assert!(!headings.is_empty(), "{document} has no {of:?}");
+        for heading in headings {
+            for row in bindery_chart::table(&text, heading) {
+                assert_eq!(row.len(), columns, "{row:?}");
+                assert!(row[columns - 1].contains(".rs: "), "{heading}: {row:?}");
+            }
         }
     }
 }
