@@ -22,7 +22,7 @@ pub(crate) fn before(timeline: &Timeline, method: &Method, path: &str, body: &[u
             Method::DELETE => destroys(sim, &volume),
             _ => {
                 let patch = serde_json::from_slice(body).ok()?;
-                misreserves(sim, &volume, &patch)
+                misreserves(timeline, &volume, &patch)
                     .or_else(|| reserves_twice(sim, &volume, &patch))
                     .or_else(|| offers(timeline, &volume, &patch))
             }
@@ -141,8 +141,12 @@ fn loses(sim: &Sim, claim: &Value, patch: &Value) -> Option<String> {
     (is_free || has(claim, &volume)).then(|| "the claim is written Lost, and its volume exists".to_owned())
 }
 
-/// Why a volume must not be reserved: the policy of these scenarios rejects it for the claim.
-fn misreserves(sim: &Sim, volume: &Value, patch: &Value) -> Option<String> {
+/// Why a volume must not be reserved: the policy of these scenarios rejects it for the claim. A replica that
+/// has not noticed a restore cannot know that it took back the claim's label.
+fn misreserves(timeline: &Timeline, volume: &Value, patch: &Value) -> Option<String> {
+    if !timeline.is_restore_noticed() {
+        return None;
+    }
     let (namespace, name) =
         (patch["spec"]["claimRef"]["namespace"].as_str()?, patch["spec"]["claimRef"]["name"].as_str()?);
     // What a person has reserved for the claim no policy rejects, but mode steer reserves nothing on top.
@@ -150,7 +154,7 @@ fn misreserves(sim: &Sim, volume: &Value, patch: &Value) -> Option<String> {
     if volume["spec"]["claimRef"]["name"] == name && !is_marked {
         return None;
     }
-    let claim = sim.object("persistentvolumeclaims", Some(namespace), name)?;
+    let claim = timeline.sim.object("persistentvolumeclaims", Some(namespace), name)?;
     let [wanted, zone] = [&claim, volume].map(|object| &object["metadata"]["labels"][ZONE]);
     let is_rejected = !wanted.is_null() && wanted != zone;
     is_rejected.then(|| format!("a volume of zone {zone} is reserved for a claim of zone {wanted}"))
