@@ -229,7 +229,7 @@ async fn an_engine_that_wants_another_turn_at_once_gets_it_after_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_backs_off_while_a_reservation_ends_hears_of_the_next_volume() {
+async fn a_claim_that_backs_off_as_a_reservation_ends_is_woken_by_a_volume() {
     let double = holding([volume("v1")], [claim("c1"), claim("c2")]);
     (1..=100).for_each(|nth| double.fail_write(nth, WriteError::Invalid("a policy denies it".to_owned())));
     let binder = binder(&double, DefaultEngine);

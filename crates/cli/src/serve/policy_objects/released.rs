@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn given_a_count_that_runs_a_tick_awaits_it_not_and_begins_no_other() {
+    async fn given_a_count_that_runs_a_tick_neither_waits_nor_begins_another() {
         let mut counting = Counting::default();
         let (end, ended) = channel::<()>();
         let runs = move || _ = ended.recv();
