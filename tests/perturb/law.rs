@@ -11,8 +11,14 @@ use serde_json::Value;
 use crate::plugin::PLUGIN;
 use crate::timeline::Timeline;
 
-/// What a write breaks if the API server carries it out.
-pub(crate) fn before(timeline: &Timeline, method: &Method, path: &str, body: &[u8]) -> Option<String> {
+/// What a write of a replica breaks if the API server carries it out.
+pub(crate) fn before(
+    timeline: &Timeline,
+    replica: usize,
+    method: &Method,
+    path: &str,
+    body: &[u8],
+) -> Option<String> {
     let sim = &timeline.sim;
     let mut parts = path.trim_start_matches("/api/v1/").split('/');
     let first = parts.next()?;
@@ -22,7 +28,7 @@ pub(crate) fn before(timeline: &Timeline, method: &Method, path: &str, body: &[u
             Method::DELETE => destroys(sim, &volume),
             _ => {
                 let patch = serde_json::from_slice(body).ok()?;
-                misreserves(timeline, &volume, &patch)
+                misreserves(timeline, replica, &volume, &patch)
                     .or_else(|| reserves_twice(sim, &volume, &patch))
                     .or_else(|| offers(timeline, &volume, &patch))
             }
@@ -143,8 +149,8 @@ fn loses(sim: &Sim, claim: &Value, patch: &Value) -> Option<String> {
 
 /// Why a volume must not be reserved: the policy of these scenarios rejects it for the claim. A replica that
 /// has not noticed a restore cannot know that it took back the claim's label.
-fn misreserves(timeline: &Timeline, volume: &Value, patch: &Value) -> Option<String> {
-    if !timeline.is_restore_noticed() {
+fn misreserves(timeline: &Timeline, replica: usize, volume: &Value, patch: &Value) -> Option<String> {
+    if timeline.misses_restore(replica) {
         return None;
     }
     let (namespace, name) =

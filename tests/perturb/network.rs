@@ -126,7 +126,7 @@ impl Network {
             return self.watch(request, kind).await;
         }
         let sim = &self.timeline.sim;
-        let before = law::before(&self.timeline, &method, uri.path(), body);
+        let before = law::before(&self.timeline, self.replica, &method, uri.path(), body);
         let mut answer = sim.service().oneshot(request).await?;
         if let Some(kind) = told(&method, &uri).filter(|_| answer.status().is_success()) {
             answer.extensions_mut().insert(Told { kind, version: sim.revision() });

@@ -150,9 +150,14 @@ impl Timeline {
         self.links[replica].listed(kind, self.sim.revision());
     }
 
+    /// Whether a replica has not noticed a restore that took back a version which it had received.
+    pub(crate) fn misses_restore(&self, replica: usize) -> bool {
+        self.links[replica].misses_restore()
+    }
+
     /// Whether every replica has noticed a restore, or had received nothing that it took back.
     pub(crate) fn is_restore_noticed(&self) -> bool {
-        !self.links[..REPLICAS].iter().any(Link::misses_restore)
+        !(0..REPLICAS).any(|replica| self.misses_restore(replica))
     }
 
     fn begin(&self, effect: Effect, number: usize) {

@@ -138,11 +138,16 @@ impl Cluster {
         self.until_claim(name, is_bound_to(name)).await;
     }
 
-    /// Creates pairs whose names have this prefix, and waits until every claim is bound.
-    pub async fn bind_pairs(&self, prefix: &str, pairs: usize) {
+    /// Creates pairs whose names have this prefix.
+    pub async fn create_pairs(&self, prefix: &str, pairs: usize) {
         for pair in 0..pairs {
             self.create_pair(&format!("{prefix}{pair}")).await;
         }
+    }
+
+    /// Creates pairs whose names have this prefix, and waits until every claim is bound.
+    pub async fn bind_pairs(&self, prefix: &str, pairs: usize) {
+        self.create_pairs(prefix, pairs).await;
         self.until_pairs_are_bound(prefix, pairs).await;
     }
 

@@ -295,9 +295,7 @@ async fn a_leader_whose_writes_alone_fail_hands_over() {
         },
     );
     // A failure of one object says nothing about the others.
-    for pair in ["waiting0", "waiting1"] {
-        cluster.create_pair(pair).await;
-    }
+    cluster.create_pairs("waiting", 2).await;
     until_handed_over(&mut leader, &mut next, "its writes failed, and another replica could lead").await;
     cluster.until_pairs_are_bound("waiting", 2).await;
     next.check();

@@ -87,6 +87,13 @@ impl World {
         self.push_to(&self.registry, name, cases).await
     }
 
+    /// As [`World::push`], and signed.
+    async fn push_signed(&self, name: &str, cases: &[Extra]) -> Reference {
+        let (reference, remote) = self.push(name, cases).await;
+        sign(&remote, &reference, &self.key, Format::Bundle).await.unwrap();
+        reference
+    }
+
     /// As [`World::push`], to another registry.
     async fn push_to(&self, registry: &OciRegistry, name: &str, cases: &[Extra]) -> (Reference, Remote) {
         let reference: Reference = format!("oci://{}/team/{name}:1", registry.host()).parse().unwrap();
@@ -200,8 +207,7 @@ async fn a_signed_module_is_fetched_and_stays_with_the_registry_away() {
     assert!(text.contains(" is not signed by the trusted key"), "{unsigned:?}");
 
     // Golden cases that came with a module and do not hold keep the last good one.
-    let (wrong, remote) = world.push("at-most-n-times", &wrong_cases()).await;
-    sign(&remote, &wrong, &world.key, Format::Bundle).await.unwrap();
+    let wrong = world.push_signed("at-most-n-times", &wrong_cases()).await;
     world.apply(&wrong, 100).await;
     let status = world.policies.until_ready("MatchPolicy", "size", "TrialFailed").await;
     let told = "golden case wrong.yaml:1: a claim is refused: expected ";
@@ -249,8 +255,7 @@ async fn a_module_is_fetched_with_what_its_object_names() {
     replica.until_leading().await;
     world.cluster.create_available_volume("v", "10Gi").await;
 
-    let (module, remote) = world.push("at-most-n-times", &[]).await;
-    sign(&remote, &module, &world.key, Format::Bundle).await.unwrap();
+    let module = world.push_signed("at-most-n-times", &[]).await;
     let (_storage, authority) = world.redirect("at-most-n-times");
     let (authority, other) = (authority.pem(), Authority::new().pem());
     for (pull, why) in [
@@ -279,8 +284,7 @@ async fn a_module_is_fetched_with_what_its_object_names() {
 
     // A Secret is read again at each fetch.
     world.write_secret("team", &host, "YW5uOndyb25n").await;
-    let (next, remote) = world.push("same-zone", &[]).await;
-    sign(&remote, &next, &world.key, Format::Bundle).await.unwrap();
+    let next = world.push_signed("same-zone", &[]).await;
     world.until_not_fetched(&next, json!({"secret": "team"}), "refuses the credentials").await;
     replica.terminate().await;
 }
@@ -297,8 +301,7 @@ async fn a_last_good_module_that_comes_late_decides_after_a_restart() {
     sign(&remote, &good, &world.key, Format::Bundle).await.unwrap();
     world.apply(&good, 2).await;
     world.policies.until_ready("MatchPolicy", "size", "Loaded").await;
-    let (newest, remote) = world.push("at-most-n-times", &wrong_cases()).await;
-    sign(&remote, &newest, &world.key, Format::Bundle).await.unwrap();
+    let newest = world.push_signed("at-most-n-times", &wrong_cases()).await;
     world.apply(&newest, 2).await;
     world.until_trial_failed("; generation 1 stays in effect").await;
     replica.terminate().await;
@@ -324,8 +327,7 @@ async fn without_the_network_a_kept_module_works_and_no_request_is_sent() {
     let ours = world.path("ours.pub");
     let mut replica = world.start("first", &ours);
     replica.until_leading().await;
-    let (module, remote) = world.push("at-most-n-times", &[]).await;
-    sign(&remote, &module, &world.key, Format::Bundle).await.unwrap();
+    let module = world.push_signed("at-most-n-times", &[]).await;
     world.apply(&module, 2).await;
     world.policies.until_ready("MatchPolicy", "size", "Loaded").await;
     let (next, _) = world.push("same-zone", &[]).await;
