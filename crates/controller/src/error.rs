@@ -51,8 +51,9 @@ pub enum SyncError {
     /// No write can be made of an action; the steps after it were not carried out.
     #[error("a write cannot be prepared: {0}")]
     Unwritable(String),
-    /// A write failed; the steps after it were not carried out.
-    #[error("{write} {object}: {error}")]
+    /// A write failed; the steps after it were not carried out. The object is quoted, so that the log knows one
+    /// cause of many objects.
+    #[error("{write} {object:?}: {error}")]
     Write {
         /// Which write, as [`crate::Write::name`] says it.
         write: &'static str,
