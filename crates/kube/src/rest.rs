@@ -258,13 +258,14 @@ impl Status {
 
 impl From<Fault> for WriteError {
     fn from(fault: Fault) -> Self {
-        let Fault::Refused { code, reason, message, retry_after, .. } = fault else {
+        let Fault::Refused { code, reason, message, retry_after, kind, name } = fault else {
             return Self::Failed(fault.to_string());
         };
         match (code, reason.as_str()) {
             (_, "AlreadyExists") => Self::AlreadyExists(message),
             (409, _) => Self::Conflict(message),
-            (404, _) => Self::NotFound(message),
+            // Else a proxy or another server answers, and nothing shows that writes reach the API server.
+            (404, "NotFound") if !kind.is_empty() && !name.is_empty() => Self::NotFound(message),
             (401, _) => Self::Unauthorized(message),
             (403, _) => Self::Forbidden(message),
             (429, _) => Self::Throttled { message, retry_after: retry_after.unwrap_or(RETRY_AFTER) },
@@ -343,6 +344,7 @@ mod tests {
             (413, "too large", "invalid: too large".to_owned()),
             (451, "blocked", "invalid: blocked".to_owned()),
             (422, "odd", "invalid: odd".to_owned()),
+            (404, "page not found", "page not found".to_owned()),
             (408, "late", "late".to_owned()),
             (500, "down", "the API server failed with status 500: down".to_owned()),
         ] {
