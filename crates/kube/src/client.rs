@@ -17,6 +17,7 @@ use tower_http::timeout::ResponseBodyTimeoutLayer;
 
 use crate::credentials::{Credentials, CredentialsError, kubeconfig};
 use crate::encoding::Object;
+use crate::events::Rate;
 use crate::limit::{Limit, Permit, Pressure};
 use crate::metrics::RequestMetrics;
 use crate::rest::{self, Fault};
@@ -49,6 +50,7 @@ pub struct ApiClient {
     /// Notified of each success.
     successes: Arc<Notify>,
     server_time: ServerTime,
+    event_rate: Arc<Rate>,
     waits: Waits,
     /// Longest time from sending a request to the end of its answer.
     timeout: Duration,
@@ -85,6 +87,7 @@ impl From<Credentials> for ApiClient {
             denials: watch::Sender::new(0),
             successes: Arc::default(),
             server_time: ServerTime::default(),
+            event_rate: Arc::default(),
             waits: Waits::ForPause,
             timeout: TIMEOUT,
         }
@@ -132,6 +135,11 @@ impl ApiClient {
     /// The same client with this limit in place of a minute.
     pub(crate) fn within(&self, timeout: Duration) -> Self {
         Self { timeout, ..self.clone() }
+    }
+
+    /// The rate limit of requests for events.
+    pub(crate) fn event_rate(&self) -> &Rate {
+        &self.event_rate
     }
 
     /// Longest time from sending a request to the end of its answer.

@@ -27,7 +27,7 @@ use self::correlate::{Correlated, Correlator};
 pub use self::loss::EventLoss;
 pub(crate) use self::object::{body, time};
 use self::queue::{Queue, Queued};
-use self::rate::Rate;
+pub(crate) use self::rate::Rate;
 use crate::client::ApiClient;
 use crate::rest::{self, Fault};
 
@@ -51,7 +51,6 @@ pub struct EventWorker {
     shared: Arc<Shared>,
     /// Receives when a note is queued.
     woken: mpsc::Receiver<()>,
-    rate: Rate,
 }
 
 struct Shared {
@@ -81,8 +80,7 @@ impl Events {
         let correlator = Correlator::new(refresh.clamp(1, correlate::REFILL));
         let state = Mutex::new(State { correlator, queue: Queue::default() });
         let shared = Arc::new(Shared { state, losses: Default::default(), idle: watch::Sender::new(true) });
-        let worker =
-            EventWorker { client: client.into(), shared: Arc::clone(&shared), woken, rate: Rate::new() };
+        let worker = EventWorker { client: client.into(), shared: Arc::clone(&shared), woken };
         (Self { shared, wake }, worker)
     }
 
@@ -152,7 +150,7 @@ impl EventWorker {
         while self.woken.recv().await.is_some() {
             while !self.shared.is_done() {
                 // This waits before it takes a note, because a first one may be queued meanwhile.
-                self.rate.ready().await;
+                self.client.event_rate().ready().await;
                 let next = self.shared.state.lock().queue.pop();
                 let Some(Queued { note, correlated }) = next else { continue };
                 let (object, uid) = (note.regarding.to_string(), &*note.regarding.uid().0);
@@ -203,15 +201,20 @@ impl EventWorker {
     async fn send(&mut self, method: Method, path: &str, body: Value) -> Result<(), Fault> {
         let mut attempt = 1;
         loop {
-            self.rate.take().await;
-            match rest::json(&self.client, method.clone(), path, Some(&body)).await {
-                Ok(_) => return Ok(()),
+            match send(&self.client, method.clone(), path, &body).await {
+                Ok(()) => return Ok(()),
                 Err(fault) if attempt == ATTEMPTS_MAX || is_final(&fault) => return Err(fault),
                 Err(_) => tokio::time::sleep(RETRY).await,
             }
             attempt += 1;
         }
     }
+}
+
+/// Sends a request for an event as soon as the rate limit admits it.
+pub(crate) async fn send(client: &ApiClient, method: Method, path: &str, body: &Value) -> Result<(), Fault> {
+    client.event_rate().take().await;
+    rest::json(client, method, path, Some(body)).await.map(drop)
 }
 
 /// Whether another attempt would get the same answer.

@@ -102,8 +102,8 @@ impl ForeignWriterMark {
         });
         let event = events::body(metadata, involved, EventType::Warning, (reason, message), now);
         let path = format!("/api/v1/namespaces/{}/events", rest::encode(&self.namespace));
-        let created = rest::json(&self.client, Method::POST, &path, Some(&event)).await;
-        created.map(drop).map_err(|fault| self.error("the object of an event", fault))
+        let created = events::send(&self.client, Method::POST, &path, &event).await;
+        created.map_err(|fault| self.error("the object of an event", fault))
     }
 
     async fn lease(&self) -> Result<Value, MarkError> {

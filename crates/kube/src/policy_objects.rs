@@ -25,7 +25,7 @@ use tokio::time::{Instant, timeout};
 
 pub use self::watches::PolicyWatches;
 use crate::client::ApiClient;
-use crate::events::body;
+use crate::events::{self, body};
 use crate::read::{self, ReadError};
 use crate::request::config_map_path;
 use crate::rest;
@@ -259,8 +259,8 @@ impl PolicyObjects {
         let metadata = json!({"generateName": format!("{name}."), "namespace": "default"});
         let event = body(metadata, involved, event_type, texts, now);
         let path = "/api/v1/namespaces/default/events";
-        let created = rest::json(&self.client, Method::POST, path, Some(&event)).await;
-        created.map(drop).map_err(|fault| fault.to_string())
+        let created = events::send(&self.client, Method::POST, path, &event).await;
+        created.map_err(|fault| fault.to_string())
     }
 
     fn resource(&self, kind: &str) -> Result<&ApiResource, String> {

@@ -69,8 +69,12 @@ pub(crate) fn update(resource: &Resource, subresource: &str, new: &Value, old: &
 /// The errors of one object by itself.
 fn whole(resource: &Resource, value: &Value) -> FieldErrors {
     let mut errors = FieldErrors::default();
-    let rule = if resource.kind == "Namespace" { meta::Name::Label } else { meta::Name::Subdomain };
-    meta::check(&mut errors, resource, value, rule);
+    match (resource.group, resource.kind) {
+        // No rules but those of all objects hold for their metadata.
+        ("", "Event") => {}
+        (_, "Namespace") => meta::check(&mut errors, resource, value, meta::Name::Label),
+        _ => meta::check(&mut errors, resource, value, meta::Name::Subdomain),
+    }
     match resource.kind {
         VOLUME => volume::check(&mut errors, value),
         CLAIM => claim::check(&mut errors, value),

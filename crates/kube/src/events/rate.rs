@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Time between two requests: 20 a second, as kube-controller-manager (`--kube-api-qps`).
@@ -10,27 +11,40 @@ const INTERVAL: Duration = Duration::from_millis(50);
 const BURST: u32 = 30;
 
 /// A token bucket that is full at the start.
-pub(super) struct Rate {
+pub(crate) struct Rate {
     /// When the bucket will be full.
-    full: Instant,
+    full: Mutex<Instant>,
+}
+
+impl Default for Rate {
+    fn default() -> Self {
+        Self { full: Mutex::new(Instant::now()) }
+    }
 }
 
 impl Rate {
-    pub(super) fn new() -> Self {
-        Self { full: Instant::now() }
-    }
-
     /// Waits until a request may be sent.
     pub(super) async fn ready(&self) {
-        let spent = self.full.saturating_duration_since(Instant::now());
-        if let Some(wait) = spent.checked_sub(INTERVAL * (BURST - 1)) {
-            tokio::time::sleep(wait).await;
-        }
+        let full = *self.full.lock();
+        wait(full).await;
     }
 
-    /// Waits until a request may be sent, and counts it.
-    pub(super) async fn take(&mut self) {
-        self.ready().await;
-        self.full = self.full.max(Instant::now()) + INTERVAL;
+    /// Counts a request, and waits until it may be sent.
+    pub(super) async fn take(&self) {
+        let full = {
+            let mut full = self.full.lock();
+            let before = *full;
+            *full = before.max(Instant::now()) + INTERVAL;
+            before
+        };
+        wait(full).await;
+    }
+}
+
+/// Waits until a bucket that will be full at this time has a token.
+async fn wait(full: Instant) {
+    let spent = full.saturating_duration_since(Instant::now());
+    if let Some(wait) = spent.checked_sub(INTERVAL * (BURST - 1)) {
+        tokio::time::sleep(wait).await;
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bindery_controller::Note;
 use bindery_core::{ClaimKey, ClaimTarget, EventType, Regarding, VolumeTarget};
-use bindery_kube::EventLoss;
+use bindery_kube::{ApiClient, EventLoss, Events, PolicyObjects};
 use bindery_sim::{FaultRule, Verb};
 use serde_json::json;
 use tokio::time::Instant;
@@ -138,6 +138,26 @@ async fn five_thousand_stuck_claims_in_turn_get_one_event_each() {
     assert!(told.iter().all(|event| event["count"] == ROUNDS), "{:?}", told[0]);
     let afterwards = writes(&cluster).len();
     assert!(afterwards <= 2 * CLAIMS, "{afterwards}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_of_policies_and_of_claims_share_one_limit() {
+    const EACH: usize = 200;
+    let cluster = Cluster::new();
+    let client = ApiClient::from(cluster.client());
+    let (events, worker) = Events::new(client.clone());
+    tokio::spawn(worker.run());
+    let (objects, _) = PolicyObjects::new(&client);
+    let begin = Instant::now();
+    (0..EACH).for_each(|number| events.emit(&stuck(number), 0));
+    for _ in 0..EACH {
+        let object = ("MatchPolicy", "near", "u");
+        objects.record(object, EventType::Warning, ("SettingsInvalid", "no such class"), 0).await.unwrap();
+    }
+    events.flush().await;
+    assert_eq!(cluster.sim.objects("events").len(), 2 * EACH);
+    let took = begin.elapsed();
+    assert!(took >= Duration::from_secs(((2 * EACH - BURST) / PER_SECOND) as u64), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
