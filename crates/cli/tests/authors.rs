@@ -1,6 +1,6 @@
 //! `docs/policies/first-policy.md` and `docs/policies/on-a-cluster.md` as they stand, on a real API server
 //! with a registry: in each language from nothing to a policy that is signed, tried in shadow, enforced,
-//! broken and taken back.
+//! broken and taken back. And `docs/engines.md`, with the engine of the examples.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -29,7 +29,7 @@ enum Step {
 /// The steps of a guide for a language. Files are blocks of YAML that name them, commands the lines of
 /// `console` blocks that begin with `$`. A comment behind a command names its language.
 fn steps(guide: &str, language: &str) -> Vec<Step> {
-    let guide = std::fs::read_to_string(root().join("docs/policies").join(guide)).unwrap();
+    let guide = std::fs::read_to_string(root().join("docs").join(guide)).unwrap();
     let mut steps = Vec::new();
     for block in guide.split("\n```").skip(1).step_by(2) {
         let (kind, content) = block.split_once('\n').unwrap();
@@ -160,34 +160,38 @@ fn has(output: &str, shown: &str) -> bool {
     output.lines().any(|line| shown.split('…').all(|part| line.contains(part.trim())))
 }
 
+/// Follows the guides to policies in a language.
 async fn follow(language: &str) {
     let mut author = Author::new().await;
-    let guides = ["first-policy.md", "on-a-cluster.md"];
+    let guides = ["policies/first-policy.md", "policies/on-a-cluster.md"];
     for step in guides.into_iter().flat_map(|guide| steps(guide, language)) {
+        author.take(step, language).await;
+    }
+}
+
+impl Author {
+    /// Takes a step of a guide.
+    async fn take(&mut self, step: Step, language: &str) {
         let (command, shown) = match step {
-            Step::Write(file, content) => {
-                author.home.file(&file, content);
-                continue;
-            }
+            Step::Write(file, content) => return drop(self.home.file(&file, content)),
             Step::Run(command, shown) => (command, shown),
         };
         if command.starts_with("bindery serve ") {
-            author.serve(&command);
-            continue;
+            return self.serve(&command);
         }
         // What the server does takes a moment.
         let mut last = None;
         let done = poll(async || {
-            let ended = author.run(&command);
+            let ended = self.run(&command);
             let holds = ended.status == 0 && shown.iter().all(|shown| has(&ended.stdout, shown));
             last = Some(ended);
             (holds || !command.starts_with("kubectl ")).then_some(holds)
         });
         let done = done.await == Some(true);
-        let log = || std::fs::read_to_string(author.log()).unwrap_or_default();
+        let log = || std::fs::read_to_string(self.log()).unwrap_or_default();
         assert!(done, "{command}\n{shown:?}\n{last:?}\n{}", log());
         if command.starts_with("bindery policy new ") {
-            author.has_fetched_packages(language);
+            self.has_fetched_packages(language);
         }
     }
 }
@@ -205,4 +209,25 @@ async fn a_policy_in_javascript_is_made_enforced_broken_and_taken_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_policy_in_python_is_made_enforced_broken_and_taken_back() {
     follow("python").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_of_ones_own_is_planned_with_shadowed_swapped_and_taken_back() {
+    let mut author = Author::new().await;
+    // What `cargo xtask components` and the chart do.
+    let built = author.home.path().join("target/components");
+    std::fs::create_dir_all(&built).unwrap();
+    symlink(offered("BINDERY_EXAMPLE_ENGINE"), built.join("engine-worst-fit.wasm")).unwrap();
+    for command in [
+        "kubectl create namespace bindery-system",
+        "kubectl apply --server-side -f charts/bindery/files/crds",
+        "bindery serve --kubeconfig \"$KUBECONFIG\" --policy-objects=true --engine-cache compiled",
+    ] {
+        author.take(Step::Run(command.to_owned(), Vec::new()), "").await;
+    }
+    for step in steps("engines.md", "") {
+        if !matches!(&step, Step::Run(command, _) if command.starts_with("cargo ")) {
+            author.take(step, "").await;
+        }
+    }
 }

@@ -12,7 +12,8 @@ mod running;
 mod support;
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::Stdio;
 
 use bindery_kit::module::Module;
 use running::Playground;
@@ -141,6 +142,29 @@ fn a_compiler_process_fills_the_cache_and_says_what_it_cannot_compile() {
     }
     assert!(compile(&module, "512Mi").status.success());
     assert!(is_compiled());
+}
+
+#[test]
+fn given_a_compiler_process_its_memory_time_and_priority_are_limited() {
+    let home = Home::new();
+    let mut command = home.command(&["compile", "--kind", "policy", "--engine-cache", "cache"]);
+    let mut compiler = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // More than a pipe holds: it reads after it has limited itself.
+    compiler.stdin.as_mut().unwrap().write_all(&[0; 1 << 20]).unwrap();
+    let of = |file: &str| std::fs::read_to_string(format!("/proc/{}/{file}", compiler.id())).unwrap();
+    let limits = of("limits");
+    let soft = |name: &str| {
+        let line = limits.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap().split_whitespace().next().unwrap().parse::<u64>().ok()
+    };
+    // In a container it is less.
+    assert!(soft("Max data size").is_some_and(|bytes| bytes <= 1_536 << 20), "{limits}");
+    assert_eq!(soft("Max cpu time"), Some(180), "{limits}");
+    let stat = of("stat");
+    let nice = stat.rsplit_once(") ").unwrap().1.split(' ').nth(16);
+    assert_eq!(nice, Some("19"), "{stat}");
+    drop(compiler.stdin.take());
+    assert_eq!(compiler.wait().unwrap().code(), Some(3));
 }
 
 /// The binder continues, logs the cause with one of the objects, and writes nothing.

@@ -99,6 +99,31 @@ fn a_difference_names_the_case_the_field_and_both_values() {
 }
 
 #[test]
+fn given_an_engine_that_chooses_otherwise_its_case_and_fields_are_told() {
+    let engine = std::env::var("BINDERY_EXAMPLE_ENGINE").expect("`cargo xtask test` builds the engine");
+    let folder = TempDir::new().unwrap();
+    let same = binding();
+    let mut other = binding();
+    other["id"] = json!("two");
+    let metadata = json!({"uid": "uid-large"});
+    let spec = json!({"capacity": {"storage": "9Gi"}});
+    let large =
+        json::volume("large", json!({"metadata": metadata, "spec": spec, "status": {"phase": "Available"}}));
+    for moment in ["initial", "final"] {
+        other[moment]["volumes"].as_array_mut().unwrap().push(large.clone());
+    }
+    let path = corpus(&folder, &[same.to_string(), other.to_string()]);
+    assert_eq!(run(&["--engine", "component"], &[&path]).status, Some(0));
+    let ended = run(&["--engine", &engine], &[&path]);
+    assert_eq!(ended.status, Some(1), "{}", ended.complained);
+    let told = ended.printed.lines().next();
+    assert_eq!(told, Some("FAILED two (corpus.jsonl:2)"), "{}", ended.printed);
+    let volume = "\n  claim c.spec.volumeName: upstream \"v\", here \"large\"\n";
+    assert!(ended.printed.contains(volume), "{}", ended.printed);
+    assert!(ended.printed.ends_with("\n1 passed, 1 failed\n"), "{}", ended.printed);
+}
+
+#[test]
 fn verbose_adds_the_whole_trace() {
     let folder = TempDir::new().unwrap();
     let mut case = binding();

@@ -81,3 +81,57 @@ pub(super) async fn end_sending(ending: &CancellationToken, ended: JoinHandle<()
         tracing::warn!("the endpoint of the journal is slow; what is not sent yet stays in the files");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bindery_journal::What;
+    use bindery_kit::poll;
+    use bindery_kube::{ApiClient, system_clock};
+    use bindery_sim::{Sim, SimOptions};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::journal::recording::JournalArguments;
+    use crate::serve::lease::LeaseArguments;
+    use crate::tests::arguments_of;
+
+    /// Waits for this number of events, by the clock of the runtime.
+    async fn until_events(sim: &Sim, count: usize) -> Option<Vec<Value>> {
+        let events = async || Some(sim.objects("events")).filter(|events| events.len() == count);
+        poll(LOOK_EVERY, 2 * TELL_EVERY, events).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn given_lost_records_events_tell_their_number_and_none_repeats_it() {
+        let sim = Sim::new(SimOptions::default());
+        let client = ApiClient::from(kube::Client::new(sim.service(), "default"));
+        let lease = arguments_of::<LeaseArguments>(&["--lease-namespace=default", "--lease-name=bindery"]);
+        let folder = tempfile::tempdir().unwrap();
+        let journal = ["--journal", folder.path().to_str().unwrap()];
+        let recording = arguments_of::<JournalArguments>(&journal).start("first", "own").unwrap().unwrap();
+        let appender = recording.appender();
+        recording.finish().unwrap();
+        let mark = lease.mark(&client);
+        tokio::spawn(report_losses(appender.clone(), mark, "first".to_owned(), system_clock()));
+        assert_eq!(until_events(&sim, 1).await, None);
+
+        // A journal that has ended writes no record.
+        appender.append(What::End);
+        // The Lease cannot be read yet.
+        assert_eq!(until_events(&sim, 1).await, None);
+        let metadata = json!({"name": "bindery", "namespace": "default"});
+        sim.seed([json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata})])
+            .unwrap();
+        let told = until_events(&sim, 1).await.unwrap().remove(0);
+        assert_eq!((&told["reason"], &told["type"]), (&json!(REASON), &json!("Warning")));
+        let of = &told["involvedObject"];
+        assert_eq!((&of["kind"], &of["name"]), (&json!("Lease"), &json!("bindery")));
+        let lost =
+            "replica first: 1 records of the decision journal are lost since its start; binding goes on";
+        assert_eq!(told["message"], lost);
+        assert_eq!(until_events(&sim, 2).await, None);
+        appender.append(What::End);
+        let all = until_events(&sim, 2).await.unwrap();
+        assert!(all.iter().any(|told| told["message"] == lost.replace('1', "2")), "{all:?}");
+    }
+}

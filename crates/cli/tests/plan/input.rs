@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::json;
 
-use super::support::{Home, ended, engine, list, root};
+use super::support::{Home, ended, engine, list};
 use super::{claim, table, volume};
 
 /// Each is refused with one sentence and status 2; nothing is printed or written.
@@ -157,19 +157,6 @@ fn a_compiled_engine_is_kept_only_in_a_folder_of_this_user_alone() {
         "{again:?}"
     );
     assert_eq!(plan("compiled").stderr, "");
-}
-
-#[test]
-fn the_engine_of_the_guide_gives_a_claim_the_largest_volume() {
-    let guide = std::fs::read_to_string(root().join("docs/engines.md")).unwrap();
-    let manifests = guide.split("<<'END'\n").nth(1).unwrap().split("END\n").next().unwrap();
-    let built = std::env::var("BINDERY_EXAMPLE_ENGINE").expect("`cargo xtask test` builds the example");
-    for (engine, volume) in [("native", "small"), (&*built, "large")] {
-        let arguments = ["plan", "-o", "json", "-f", "-", "--engine", engine];
-        let ended = Home::new().bindery_with(&arguments, manifests);
-        let plan: serde_json::Value = serde_json::from_str(&ended.stdout).expect("a plan is JSON");
-        assert_eq!(plan["claims"][0]["volume"], volume, "{engine}");
-    }
 }
 
 #[test]

@@ -6,6 +6,8 @@ use bindery_cluster::{
     Cluster, Manager, PolicyApi, Replica, Request, condition, is_bound, is_bound_to, is_event, is_in_phase,
     poll, run,
 };
+use bindery_kit::module::Module;
+use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -323,5 +325,50 @@ async fn a_policy_over_the_limit_holds_its_claims_until_there_is_room() {
     }
     policies.until_ready("MatchPolicy", "z", "Loaded").await;
     cluster.until_claim("c", is_bound_to("v")).await;
+    replica.terminate().await;
+}
+
+#[tokio::test]
+async fn status_counts_rejections_by_reason_and_has_no_replica_that_is_gone() {
+    let (cluster, policies, mut replica) = cluster_with_kinds().await;
+    let modules = modules("m.wasm", Module::default().component());
+    let config_maps = Api::<ConfigMap>::namespaced(cluster.client.clone(), "default");
+    config_maps.create(&PostParams::default(), &modules).await.unwrap();
+    policies.apply("MatchPolicy", "zone", json!({"module": "configmap:default/modules/m.wasm"})).await;
+    let loaded = policies.until_ready("MatchPolicy", "zone", "Loaded").await;
+    let renewed = [("gone", "2026-01-01T00:00:00Z".to_owned()), ("other", Timestamp::now().to_string())];
+    for (name, renewed) in &renewed {
+        let entry = json!({
+            "name": name, "observedGeneration": 1, "ready": "False", "reason": "ModuleUnavailable",
+            "message": "spec.module: no file", "renewTime": renewed,
+        });
+        // As a replica writes its own.
+        let object = json!({
+            "apiVersion": "policy.bindery.dev/v1alpha1", "kind": "MatchPolicy", "metadata": {"name": "zone"},
+            "status": {"replicas": [entry]},
+        });
+        let apply = PatchParams::apply(&format!("bindery-{name}")).force();
+        policies.of("MatchPolicy").patch_status("zone", &apply, &Patch::Apply(&object)).await.unwrap();
+    }
+    let zone = json!({"key": "zone", "operator": "In", "values": ["b"]});
+    let affinity = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}});
+    cluster.create_volume_with("far", json!({"nodeAffinity": affinity})).await;
+    cluster.until_volume("far", is_in_phase("Available")).await;
+    cluster.create_claim("c", "1Gi").await;
+    until_rejected(&cluster, "c", "; 1 of 1 volumes rejected: zone 1").await;
+
+    let mut status = Value::Null;
+    let counted = poll(async || {
+        status = policies.of("MatchPolicy").get("zone").await.unwrap().data["status"].clone();
+        let entries = status["replicas"].as_array().map_or(0, Vec::len);
+        (status["rejections"].is_object() && entries == 1).then_some(())
+    });
+    assert!(counted.await.is_some(), "{status}");
+    assert_eq!(status["replicas"][0]["name"], "other");
+    // The volume is rejected at each decision, which takes two calls.
+    let [far, calls] = [&status["rejections"]["far"], &status["calls"]].map(|count| count.as_u64().unwrap());
+    assert!(far > 0 && calls == 2 * far, "{status}");
+    assert_eq!(status["rejections"].as_object().unwrap().len(), 1, "{status}");
+    assert_eq!((&status["faults"], &status["lastGood"]), (&json!(0), &loaded["lastGood"]));
     replica.terminate().await;
 }

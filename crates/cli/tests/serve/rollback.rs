@@ -164,6 +164,8 @@ async fn a_generation_that_fails_stays_where_the_one_before_is_gone() {
     let mut replica = start(&cluster, "second");
     fail_in_three_namespaces(&cluster).await;
     let status = policies.until_ready("MatchPolicy", "zone", "ProbationFailed").await;
+    let [calls, faults] = ["calls", "faults"].map(|count| status[count].as_u64().unwrap());
+    assert!(faults >= 5 && calls >= faults, "{status}");
     assert_eq!((&status["digest"], &status["lastGood"]), (&traps["digest"], &traps["lastGood"]));
     assert_eq!(status["rolledBack"], Value::Null);
     // It fails at other sizes only.

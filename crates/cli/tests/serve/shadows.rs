@@ -1,5 +1,8 @@
 //! Policies and engines that decide beside those in effect, on a real API server.
 
+#[path = "../../../../tests/faulty.rs"]
+mod faulty;
+
 use bindery_cluster::{PolicyApi, condition, is_bound_to, poll};
 use bindery_kit::json;
 use serde_json::{Value, json};
@@ -98,7 +101,7 @@ async fn a_shadow_that_cannot_be_loaded_holds_nothing_until_enforced() {
 }
 
 #[tokio::test]
-async fn an_engine_in_shadow_shows_another_volume_and_is_swapped_in() {
+async fn an_engine_is_tried_in_shadow_swapped_in_and_outlasts_one_that_traps() {
     let (cluster, policies, mut replica) = cluster_with_kinds().await;
     let module = std::env::var("BINDERY_EXAMPLE_ENGINE").expect("`cargo xtask test` builds the engine");
     policies.apply("Engine", "worst-fit", json!({"module": module, "mode": "shadow"})).await;
@@ -113,7 +116,19 @@ async fn an_engine_in_shadow_shows_another_volume_and_is_swapped_in() {
     assert_eq!(latest["active"]["answer"], "binds volume small");
     assert_eq!(latest["shadow"]["answer"], "binds volume large");
     policies.apply("Engine", "worst-fit", json!({"module": module})).await;
-    policies.until_ready("Engine", "worst-fit", "Loaded").await;
+    let good = policies.until_ready("Engine", "worst-fit", "Loaded").await;
+
+    // A build that traps stays out.
+    let folder = tempfile::tempdir().unwrap();
+    let traps = folder.path().join("traps.wasm");
+    std::fs::write(&traps, faulty::built("traps")).unwrap();
+    policies.apply("Engine", "worst-fit", json!({"module": traps})).await;
+    let bad = policies.until_ready("Engine", "worst-fit", "TrialFailed").await;
+    assert_eq!((&bad["digest"], &bad["lastGood"]), (&good["digest"], &good["lastGood"]));
+    assert_eq!(condition(&bad, "Effective")["status"], "True");
+    let message = condition(&bad, "Ready")["message"].as_str().unwrap();
+    assert!(message.contains("the engine trapped: wasm trap: wasm `unreachable` instruction"), "{message}");
+    assert!(message.ends_with("; generation 2 stays in effect"), "{message}");
     cluster.create_claim("d", "1Gi").await;
     cluster.until_claim("d", is_bound_to("large")).await;
     replica.terminate().await;

@@ -197,7 +197,13 @@ async fn swaps_under_load_lose_no_claim_and_leave_no_memory() {
         swapping.swap(Duration::from_millis(100)).await;
     }
     swapping.load.until_settled(&swapping.cluster).await;
-    for metric in ["bindery_refusals_total", "bindery_engine_faults_total", "bindery_foreign_writes_total"] {
+    // A conflict is no error: tenants delete claims that are being bound.
+    for metric in [
+        "bindery_refusals_total",
+        "bindery_engine_faults_total",
+        "bindery_foreign_writes_total",
+        "bindery_write_errors_total",
+    ] {
         assert_eq!(swapping.replica.metric(metric).await, 0, "{metric}: {}", swapping.replica.log());
     }
     let waits = swapping.replica.metric("bindery_policy_waits_total{policy=\"size\"}").await;
@@ -254,5 +260,8 @@ async fn binds_during_swaps_cost_the_same_writes_and_events_as_without() {
     let [[alone, writes], [beside, writes_beside]] = costs[..] else { unreachable!() };
     println!("{claims} claims: {alone} decisions; during {swaps} swaps: {beside}");
     assert_eq!((writes, writes_beside), (4 * claims, 4 * claims));
+    for metric in ["bindery_write_errors_total", "bindery_conflicts_total"] {
+        assert_eq!(swapping.replica.metric(metric).await, 0, "{metric}: {}", swapping.replica.log());
+    }
     assert!(cluster.events().await.is_empty(), "{:?}", cluster.events().await);
 }

@@ -112,3 +112,136 @@ impl ConfiguredObjects {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    use bindery_engine::DefaultEngine;
+    use bindery_kube::ApiClient;
+    use bindery_policy::LastGood;
+    use http::{Request, Response};
+    use http_body_util::BodyExt as _;
+    use kube::client::Body;
+    use parking_lot::Mutex;
+    use serde_json::Value;
+    use tokio::time::advance;
+
+    use super::super::Components;
+    use super::*;
+    use crate::policies::object::{Cause, Fault};
+    use crate::tests::arguments_of;
+
+    /// The field manager, if any, and `status` of each write.
+    type Writes = Arc<Mutex<Vec<(Option<String>, Value)>>>;
+
+    fn name() -> ObjectName {
+        ("MatchPolicy".to_owned(), "m".to_owned())
+    }
+
+    /// The replica `me`, which has loaded an object, and an API server that notes what it writes.
+    fn replica(loaded: LoadedObject) -> (ConfiguredObjects, Writes) {
+        let writes = Writes::default();
+        let noted = Arc::clone(&writes);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let noted = Arc::clone(&noted);
+            async move {
+                let (parts, body) = request.into_parts();
+                let bytes = body.collect().await.unwrap().to_bytes();
+                let body: Value = serde_json::from_slice(&bytes).unwrap();
+                let mut pairs = parts.uri.query().unwrap_or_default().split('&');
+                let manager = pairs.find_map(|pair| pair.strip_prefix("fieldManager="));
+                noted.lock().push((manager.map(str::to_owned), body["status"].clone()));
+                let object = json!({"apiVersion": "v1", "kind": "MatchPolicy", "metadata": {"name": "m"}});
+                Ok::<_, Infallible>(Response::new(Body::from(object.to_string().into_bytes())))
+            }
+        });
+        let client = ApiClient::from(kube::Client::new(service, "default"));
+        let arguments = Arc::new(arguments_of(&["--identity=me"]));
+        let (policies, shadows) = Default::default();
+        let base = Components { engine: Arc::new(DefaultEngine), policies, shadows };
+        let (mut replica, _) = ConfiguredObjects::new(&arguments, &client, base).unwrap();
+        replica.loaded.insert(name(), loaded);
+        (replica, writes)
+    }
+
+    /// Generation 2, with the module of generation 1 in use.
+    fn differs() -> LoadedObject {
+        let object = json!({"kind": "MatchPolicy", "metadata": {"name": "m", "uid": "u", "generation": 2}});
+        let fault = Fault { cause: Cause::ModuleUnavailable, why: "no file".to_owned() };
+        let last_good = LastGood { generation: 1, digest: "sha256:1".into(), spec: serde_json::Map::new() };
+        let mut loaded = LoadedObject::new(object);
+        (loaded.fault, loaded.last_good) = (Some(fault), Some(last_good));
+        loaded
+    }
+
+    /// The status of a leader that has loaded generation 2, with these entries.
+    fn of_leader(replicas: Vec<ReplicaStatus>) -> ObjectStatus {
+        let condition = json!({
+            "type": "Ready", "status": "True", "reason": "Loaded", "message": "", "observedGeneration": 2,
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        let conditions = vec![serde_json::from_value(condition).unwrap()];
+        let (observed_generation, digest) = (Some(2), Some("sha256:2".into()));
+        ObjectStatus { observed_generation, digest, conditions, replicas, ..ObjectStatus::default() }
+    }
+
+    /// The entry of a replica that was renewed so many minutes ago.
+    fn entry(name: &str, minutes: i64) -> ReplicaStatus {
+        ReplicaStatus {
+            name: name.into(),
+            observed_generation: 2,
+            digest: Some("sha256:1".into()),
+            ready: "False".into(),
+            reason: "ModuleUnavailable".into(),
+            message: "spec.module: no file; generation 1 stays in effect".into(),
+            renew_time: (Timestamp::now() - SignedDuration::from_mins(minutes)).to_string().into(),
+        }
+    }
+
+    fn entries(status: &Value) -> Vec<ReplicaStatus> {
+        serde_json::from_value(status["replicas"].clone()).unwrap_or_default()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn given_another_module_than_the_leaders_a_replica_keeps_an_entry() {
+        let (mut replica, writes) = replica(differs());
+        replica.write_entry(&name(), &of_leader(Vec::new())).await;
+        advance(DIFFERS_AFTER - Duration::from_secs(1)).await;
+        replica.write_entry(&name(), &of_leader(Vec::new())).await;
+        assert!(writes.lock().is_empty(), "the leader may load the change a little later");
+        advance(Duration::from_secs(1)).await;
+        replica.write_entry(&name(), &of_leader(Vec::new())).await;
+        let (manager, status) = writes.lock().pop().unwrap();
+        assert_eq!(manager.as_deref(), Some("bindery-me"));
+        let written = entries(&status).remove(0);
+        let expected = ReplicaStatus { renew_time: written.renew_time.clone(), ..entry("me", 0) };
+        assert_eq!((written, status.as_object().unwrap().len()), (expected, 1));
+
+        for (minutes, is_renewed) in [(4, false), (6, true)] {
+            replica.write_entry(&name(), &of_leader(vec![entry("me", minutes)])).await;
+            assert_eq!(writes.lock().drain(..).count(), usize::from(is_renewed), "{minutes}");
+        }
+        // As the leader by now: an empty part of the status gives the entry up.
+        let mut same = of_leader(vec![entry("me", 0)]);
+        (same.digest, same.conditions) = (Some("sha256:1".into()), of_leader(Vec::new()).conditions);
+        same.conditions[0].status = "False".into();
+        same.conditions[0].reason = "ModuleUnavailable".into();
+        replica.write_entry(&name(), &same).await;
+        assert_eq!(*writes.lock(), [(Some("bindery-me".to_owned()), json!({}))]);
+    }
+
+    #[tokio::test]
+    async fn given_entries_a_leader_removes_its_own_and_those_not_renewed() {
+        let (replica, writes) = replica(differs());
+        replica.remove_entries(&name(), &of_leader(vec![entry("other", 14)])).await;
+        assert!(writes.lock().is_empty());
+        replica.remove_entries(&name(), &of_leader(vec![entry("me", 0), entry("other", 14)])).await;
+        assert_eq!(writes.lock().pop(), Some((Some("bindery-me".to_owned()), json!({}))));
+        let other = entry("other", 14);
+        replica.remove_entries(&name(), &of_leader(vec![entry("gone", 16), other.clone()])).await;
+        let [(_, status)] = &writes.lock()[..] else { panic!("{writes:?}") };
+        assert_eq!(entries(status), [other]);
+    }
+}
