@@ -7,6 +7,7 @@
 
 mod playground {
     mod journal;
+    mod preview;
     pub(crate) mod running;
 }
 mod support;
@@ -149,6 +150,30 @@ fn folders_outside_of_the_playground_are_never_deleted() {
     let message = playground.field("pv/v", "{.status.message}");
     assert!(message.contains("only folders directly below"), "{message}");
     assert_eq!(fs::read_to_string(precious.join("data")).unwrap(), "data");
+    playground.stop(Signal::INT);
+}
+
+/// The volume that was made by hand looks like one that the playground provisioned for a claim that is gone.
+#[test]
+fn given_a_volume_by_hand_with_anothers_path_the_data_stay() {
+    let playground = Playground::start(&["--example", "release-and-delete"]);
+    playground.wait_for("pvc/cache", "Bound");
+    let owner = format!("pv/{}", playground.field("pvc/cache", "{.spec.volumeName}"));
+    let folder = playground.field(&owner, "{.spec.hostPath.path}");
+    let data = format!("{folder}/data");
+    fs::write(&data, "data").unwrap();
+    let change = json!({
+        "metadata": {"annotations": {"pv.kubernetes.io/provisioned-by": "kubernetes.io/host-path"}},
+        "spec": {
+            "claimRef": {"namespace": "default", "name": "gone", "uid": "gone"},
+            "hostPath": {"path": folder},
+            "persistentVolumeReclaimPolicy": "Delete",
+        },
+    });
+    playground.kubectl(&["create", "-f", &playground.file("v.json", &json::volume("by-hand", change))]);
+    playground.wait_for("pv/by-hand", "Failed");
+    assert_eq!(playground.field(&owner, "{.status.phase}"), "Bound");
+    assert_eq!(fs::read_to_string(data).unwrap(), "data");
     playground.stop(Signal::INT);
 }
 

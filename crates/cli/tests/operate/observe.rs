@@ -160,3 +160,19 @@ async fn each_choice_of_another_binder_is_counted_by_its_kind() {
     }
     observer.check_wrote_nothing();
 }
+
+#[tokio::test]
+async fn given_claims_that_another_replica_binds_none_is_compared() {
+    let other = OtherBinder::new().await;
+    let mut observer = Observer::start(&other.cluster).await;
+    let mut own = other.cluster.replica("own");
+    own.until_leading().await;
+    other.cluster.bind_pairs("own", 20).await;
+    own.terminate().await;
+    // The observer learns of this claim, and of its bind, after all others.
+    other.create_available("large", "5Gi").await;
+    let uid = other.create_awaited("last", "5Gi", &mut observer).await;
+    other.bind("last", &uid, "large").await;
+    assert_eq!(observer.until_counted(1).await, [1, 0, 0, 0], "{}", observer.replica.log());
+    observer.check_wrote_nothing();
+}

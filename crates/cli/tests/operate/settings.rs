@@ -90,6 +90,7 @@ fn a_bad_setting_is_refused_with_its_place_and_what_is_allowed() {
             &["in the environment, as BINDERY_LEASE_DURATION", "a whole number from 3 to 3600"],
         ),
         (line(&["--lease-duration=1"]), &["--lease-duration", "a whole number from 3 to 3600"]),
+        (file("lease-duration: -1"), &["setting lease-duration in", "-1", "a whole number from 3 to 3600"]),
         (file("mode: own it"), &["setting mode in settings.yaml", "[possible values: own, observe, steer]"]),
         (
             environment(&[("BINDERY_MODE", "both")]),
@@ -241,6 +242,21 @@ fn settings_that_would_be_misread_or_ignored_are_refused() {
         (line(&["--engine=/dev/null"]), &["--engine /dev/null is not a regular file", "or `native`"]),
         (file("# nothing\n"), &["give --kubeconfig (BINDERY_KUBECONFIG)"]),
     ]);
+}
+
+/// To open it would take until another process writes to it.
+#[test]
+fn given_a_pipe_as_engine_it_is_refused_unopened() {
+    let folder = TempDir::new().unwrap();
+    assert!(Command::new("mkfifo").arg(folder.path().join("pipe")).status().unwrap().success());
+    // A start that hangs fails here and does not hang the test.
+    let mut command = Command::new("timeout");
+    command.args(["60", env!("CARGO_BIN_EXE_bindery"), "serve", "--engine=pipe"]);
+    command.env_clear().env("PATH", "/usr/bin:/bin").current_dir(&folder);
+    let output = command.output().unwrap();
+    let complaint = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{complaint}");
+    assert!(complaint.contains("--engine pipe is not a regular file; "), "{complaint}");
 }
 
 #[test]

@@ -1,15 +1,17 @@
 //! Credentials that rotate, for each way to give them in a kubeconfig, and credentials that are refused at
 //! the start.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bindery_cluster::{Cluster, Manager, Replica, kubeconfig, refused};
+use bindery_cluster::{Cluster, Manager, Replica, Server, kubeconfig, poll, refused, request};
 use bindery_kit::Authority;
 use futures::future::select_all;
+use http::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
@@ -32,6 +34,10 @@ USjNpePfsdUxfRm2rxp2W9oWXDCpXDMJgQaZtM5MlAnqeHJyBQBQP4iA
 -----END PRIVATE KEY-----
 ",
 ];
+
+/// A command in a mount namespace of its own, which has the folder `$0` where a pod has its service account.
+const POD: &str = r#"mount -t tmpfs tmpfs /run && mkdir -p /run/secrets/kubernetes.io &&
+    ln -s "$0" /run/secrets/kubernetes.io/serviceaccount && exec "$@""#;
 
 /// The authority that an API server trusts at one time, and the credentials that it accepts.
 struct Generation {
@@ -219,6 +225,52 @@ async fn credentials_that_rotate_are_used_without_a_restart() {
     }
 
     bind_in_turn(&cluster, replicas).await;
+}
+
+/// Creates a service account; returns its token.
+async fn create_account(cluster: &Cluster, name: &str) -> String {
+    let account = json!({
+        "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "default"},
+    });
+    cluster.create(&account, "").await.unwrap();
+    let path = format!("/api/v1/namespaces/default/serviceaccounts/{name}/token");
+    let wanted = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let answer = cluster.send(request(Method::POST, &path, &wanted)).await.unwrap();
+    answer["status"]["token"].as_str().unwrap().to_owned()
+}
+
+/// The first account has no rights, so the second token is used for all that is done.
+#[tokio::test]
+async fn given_a_pod_whose_token_is_replaced_the_new_one_is_used() {
+    let (cluster, folder) = (Cluster::start(Manager::Off).await, Folder::new());
+    let [first, second] = [create_account(&cluster, "first").await, create_account(&cluster, "second").await];
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "second"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": "second"}],
+    });
+    cluster.create(&binding, "").await.unwrap();
+    let own: Value = serde_json::from_str(&fs::read_to_string(cluster.kubeconfig()).unwrap()).unwrap();
+    let server = &own["clusters"][0]["cluster"];
+    let port = server["server"].as_str().unwrap().rsplit(':').next().unwrap();
+    fs::copy(server["certificate-authority"].as_str().unwrap(), folder.path("ca.crt")).unwrap();
+    folder.write("namespace", "default");
+    folder.write("token", &first);
+
+    let environment =
+        [("KUBERNETES_SERVICE_HOST", "127.0.0.1".into()), ("KUBERNETES_SERVICE_PORT", port.into())];
+    let isolated =
+        ["--user", "--map-root-user", "--mount", "sh", "-c", POD, folder.0.path().to_str().unwrap()];
+    let serve = [env!("CARGO_BIN_EXE_bindery"), "serve", "--engine=native", "--listen=127.0.0.1:0"];
+    let words = isolated.into_iter().chain(serve).map(OsString::from);
+    let server = Server::start_in(&environment, "unshare".as_ref(), words, &folder.path("log")).unwrap();
+    let refused = "\"system:serviceaccount:default:first\" cannot list";
+    let is_refused = poll(async || server.log().unwrap().contains(refused).then_some(()));
+    assert!(is_refused.await.is_some(), "{}", server.log().unwrap());
+    folder.replace("token", &second);
+    cluster.bind_pair("v").await;
 }
 
 #[tokio::test]

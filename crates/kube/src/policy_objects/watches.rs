@@ -68,7 +68,9 @@ impl PolicyObjects {
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
+    use std::future::pending;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use bytes::Bytes;
     use futures::stream::{self, BoxStream};
@@ -76,8 +78,8 @@ mod tests {
     use http_body::Frame;
     use http_body_util::StreamBody;
     use kube::client::Body;
-
     use serde_json::json;
+    use tokio::time::timeout;
 
     use super::super::KINDS;
     use super::*;
@@ -85,40 +87,59 @@ mod tests {
 
     type Sent = StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
 
-    /// An API server without objects, whose first watch of each kind dies without a word. Later ones tell of
-    /// an engine.
-    async fn answer(watches: Arc<AtomicUsize>, request: Request<Body>) -> Result<Response<Sent>, Infallible> {
-        let metadata = json!({"name": "e", "uid": "u", "resourceVersion": "2"});
-        let engine =
-            json!({"apiVersion": "policy.bindery.dev/v1alpha1", "kind": "Engine", "metadata": metadata});
-        let list =
-            json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []});
-        let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
-        let text = match is_watch {
-            false => list.to_string(),
-            true if watches.fetch_add(1, Ordering::Relaxed) < KINDS.len() => String::new(),
-            true => format!("{}\n", json!({"type": "ADDED", "object": engine})),
-        };
-        let sent = stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from(text)))]);
-        let stream = match is_watch {
-            false => sent.boxed(),
-            true => sent.chain(stream::pending()).boxed(),
-        };
-        Ok(Response::new(StreamBody::new(stream)))
+    /// An API server. The first watch of each of the dead kinds dies without a word: it is never answered, or
+    /// it is open and silent. All others tell of an object.
+    struct Server {
+        dead: Vec<&'static str>,
+        is_answered: bool,
+        watches: [AtomicUsize; KINDS.len()],
+    }
+
+    impl Server {
+        async fn answer(self: Arc<Self>, request: Request<Body>) -> Result<Response<Sent>, Infallible> {
+            let of_kind = |(_, plural): &(&str, &str)| request.uri().path().ends_with(plural);
+            let at = KINDS.iter().position(of_kind).unwrap();
+            let kind = KINDS[at].0;
+            let list = json!({
+                "kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": [],
+            });
+            if !request.uri().query().is_some_and(|query| query.contains("watch=true")) {
+                let sent = stream::iter([Ok(Frame::data(Bytes::from(list.to_string())))]);
+                return Ok(Response::new(StreamBody::new(sent.boxed())));
+            }
+            let is_dead = self.watches[at].fetch_add(1, Ordering::Relaxed) == 0 && self.dead.contains(&kind);
+            if is_dead && !self.is_answered {
+                return pending().await;
+            }
+            let metadata = json!({"name": "o", "uid": "u", "resourceVersion": "2"});
+            let object =
+                json!({"apiVersion": "policy.bindery.dev/v1alpha1", "kind": kind, "metadata": metadata});
+            let added = format!("{}\n", json!({"type": "ADDED", "object": object}));
+            let sent = (!is_dead).then(|| Ok(Frame::data(Bytes::from(added))));
+            Ok(Response::new(StreamBody::new(stream::iter(sent).chain(stream::pending()).boxed())))
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_watch_that_dies_without_a_word_is_opened_again() {
-        let watches = Arc::<AtomicUsize>::default();
-        let service = tower::service_fn(move |request| answer(Arc::clone(&watches), request));
-        let client = ApiClient::from(kube::Client::new(service, "default"));
-        let (objects, watching) = PolicyObjects::new(&client);
-        let watching = tokio::spawn(watching.run());
-        while objects.all().is_empty() {
-            objects.changed().await;
+        let kinds = KINDS.map(|(kind, _)| kind);
+        let sets = kinds.iter().map(|kind| vec![*kind]).chain([kinds.to_vec()]);
+        for (dead, is_answered) in sets.flat_map(|set| [(set.clone(), false), (set, true)]) {
+            let tried = format!("{dead:?}, answered: {is_answered}");
+            let server = Arc::new(Server { dead, is_answered, watches: Default::default() });
+            let service = tower::service_fn(move |request| Arc::clone(&server).answer(request));
+            let client = ApiClient::from(kube::Client::new(service, "default"));
+            let (objects, watching) = PolicyObjects::new(&client);
+            let watching = tokio::spawn(watching.run());
+            let heard = async {
+                while objects.all().len() < KINDS.len() {
+                    objects.changed().await;
+                }
+            };
+            assert!(timeout(Duration::from_secs(100), heard).await.is_ok(), "{tried}");
+            let silences: Vec<_> = objects.silences().map(|(_, seconds)| seconds).collect();
+            assert!(silences.len() == KINDS.len() && silences.contains(&0), "{tried}: {silences:?}");
+            watching.abort();
         }
-        let silences: Vec<_> = objects.silences().map(|(_, seconds)| seconds).collect();
-        assert!(silences.len() == KINDS.len() && silences.contains(&0), "{silences:?}");
-        watching.abort();
     }
 }

@@ -1,5 +1,6 @@
 //! Kubernetes events.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bindery_controller::Note;
@@ -9,7 +10,7 @@ use bindery_sim::{FaultRule, Verb};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::simulated::{Cluster, merged, volume};
+use crate::simulated::{Cluster, claim, merged, volume};
 
 #[tokio::test(start_paused = true)]
 async fn events_of_volumes_go_to_the_default_namespace() {
@@ -110,6 +111,19 @@ async fn five_thousand_stuck_claims_are_explained_before_any_repetition() {
         written.len()
     );
     assert_eq!(written, [vec![Verb::Create; CLAIMS], vec![Verb::Patch]].concat());
+}
+
+#[tokio::test(start_paused = true)]
+async fn given_five_thousand_stuck_claims_a_binder_explains_each_soon() {
+    const CLAIMS: usize = 5_000;
+    let cluster = Cluster::with((0..CLAIMS).map(|number| claim(&format!("c{number}"))));
+    let (running, begin) = (cluster.start(), Instant::now());
+    let events = || cluster.sim.map_objects("events", |_| ()).len();
+    cluster.until("all are explained", || events() == CLAIMS).await;
+    assert!(begin.elapsed() <= Duration::from_secs(300), "{:?}", begin.elapsed());
+    let explained = cluster.sim.map_objects("events", |event| event["involvedObject"]["name"].to_string());
+    assert_eq!(explained.into_iter().collect::<BTreeSet<_>>().len(), CLAIMS);
+    running.stop().await;
 }
 
 #[tokio::test(start_paused = true)]

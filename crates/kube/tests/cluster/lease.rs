@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::network::Network;
 use crate::pauses::{port, read, refuse_a_read, seconds};
 use crate::simulated::{Cluster, claim};
 
@@ -26,12 +27,10 @@ impl Replica {
     }
 
     fn with_client(client: impl Into<ApiClient>, identity: &str) -> Self {
-        let settings = LeaseSettings {
-            namespace: "kube-system".to_owned(),
-            name: "bindery".to_owned(),
-            identity: identity.to_owned(),
-            duration: DURATION,
-        };
+        Self::with_settings(client, settings(identity, DURATION))
+    }
+
+    fn with_settings(client: impl Into<ApiClient>, settings: LeaseSettings) -> Self {
         let elector = Elector::new(client, settings, watch::Sender::new(None));
         let (sender, holds) = watch::channel(false);
         Self { holds, running: tokio::spawn(elector.run(sender)) }
@@ -57,6 +56,15 @@ impl Replica {
 
     fn kill(self) {
         self.running.abort();
+    }
+}
+
+fn settings(identity: &str, duration: Duration) -> LeaseSettings {
+    LeaseSettings {
+        namespace: "kube-system".to_owned(),
+        name: "bindery".to_owned(),
+        identity: identity.to_owned(),
+        duration,
     }
 }
 
@@ -166,6 +174,25 @@ async fn a_holder_whose_renewal_is_not_answered_stands_down_in_time() {
     drop(first.holds);
     let stopped = tokio::time::timeout(DURATION, first.running).await;
     assert!(stopped.is_ok(), "it waits for an answer");
+}
+
+/// The shortest allowed Lease and longer ones.
+#[tokio::test(start_paused = true)]
+async fn a_holder_has_its_grace_before_another_replica_leads() {
+    for seconds in [3, 4, 15, 300] {
+        let (cluster, network) = (Cluster::new(), Network::of(""));
+        let [first, second] =
+            ["first", "second"].map(|identity| settings(identity, Duration::from_secs(seconds)));
+        let grace = first.grace();
+        let mut first = Replica::with_settings(network.client(&cluster), first);
+        first.until(true).await;
+        let mut second = Replica::with_settings(cluster.client(), second);
+        renewals(&cluster, 3).await;
+        network.is_down.send_replace(true);
+        first.until(false).await;
+        let left = second.until(true).await;
+        assert!(left >= grace, "{seconds} s: {left:?} of {grace:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

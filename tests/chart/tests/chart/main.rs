@@ -9,3 +9,4 @@ mod schema;
 mod security;
 mod sets;
 mod settings;
+mod testing;

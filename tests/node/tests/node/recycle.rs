@@ -3,6 +3,8 @@
 use std::fs;
 
 use bindery_cluster::is_in_phase;
+use futures::TryStreamExt as _;
+use kube::api::{WatchEvent, WatchParams};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -27,6 +29,9 @@ async fn a_released_volume_is_emptied_by_a_pod_and_offered_again() {
     fs::create_dir_all(folder.path().join("a/b")).unwrap();
     fs::write(folder.path().join("a/b/file"), "secret").unwrap();
 
+    // This watch sees each version of the pod that scrubs.
+    let named = WatchParams::default().fields("metadata.name=recycler-for-recycle").disable_bookmarks();
+    let mut versions = std::pin::pin!(objects.pods.watch(&named, "0").await.unwrap());
     objects.delete(&objects.pods, "recycle-first").await;
     objects.delete(&objects.claims, "recycle-first").await;
     let volume = objects.until(&objects.volumes, "recycle", is_in_phase("Available")).await;
@@ -36,6 +41,11 @@ async fn a_released_volume_is_emptied_by_a_pod_and_offered_again() {
     // The events of the pod are copied to the volume.
     objects.until_event("recycle", "RecyclerPod").await;
     assert_eq!(objects.pods.get_opt("recycler-for-recycle").await.unwrap(), None);
+    // It could not run before the volume was read once more.
+    let first = versions.try_next().await.unwrap();
+    let Some(WatchEvent::Added(created)) = first else { panic!("{first:?}") };
+    let gates = created.spec.unwrap().scheduling_gates.unwrap_or_default();
+    assert_eq!(gates.len(), 1, "{gates:?}");
 
     objects.create_claim("recycle-second", "recycle").await;
     assert_eq!(objects.until_bound("recycle-second").await, "recycle");
