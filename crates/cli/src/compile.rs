@@ -179,6 +179,10 @@ fn outcome(status: ExitStatus, said: &str) -> Result<Result<(), String>> {
 /// Why the compiler has failed.
 fn why(status: ExitStatus, said: String) -> String {
     match status.signal() {
+        // The number of the thread differs each time.
+        None if let Some((_, panic)) = said.split_once(" panicked at ") => {
+            format!("the compiler panicked at {}", panic.split("\nnote: ").next().unwrap_or(panic).trim())
+        }
         None => said,
         Some(signal) if signal == Signal::XCPU.as_raw() => {
             format!("compiling it takes more than {CPU_MAX} s of processor time")
@@ -232,5 +236,8 @@ mod tests {
             let failed = outcome(status, "error: no room\n").unwrap_err().to_string();
             assert!(failed.contains(why), "{failed}");
         }
+        let panicked = "\nthread 'main' (4711) panicked at pool.rs:1:2:\nno thread\nnote: run with more\n";
+        let failed = outcome(exited(101), panicked).unwrap_err().to_string();
+        assert_eq!(failed, "the compiler panicked at pool.rs:1:2:\nno thread");
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use parking_lot::Mutex;
@@ -45,7 +45,7 @@ pub struct ApiClient {
     limit: Arc<Limit>,
     pause: Arc<Pause>,
     metrics: RequestMetrics,
-    /// Requests that were answered 403.
+    /// Number of requests that were answered 403.
     denials: watch::Sender<u64>,
     /// Notified of each success.
     successes: Arc<Notify>,
@@ -204,11 +204,14 @@ impl ApiClient {
 
     /// The same, which calls `heard` whenever bytes of a successful answer come.
     pub(crate) fn kube_heard(&self, heard: impl Fn() + Clone + Send + Sync + 'static) -> kube::Client {
-        let credentials = Arc::clone(&self.credentials);
+        let (credentials, denials) = (Arc::clone(&self.credentials), self.denials.clone());
         let service = tower::service_fn(move |request| {
-            let (credentials, heard) = (Arc::clone(&credentials), heard.clone());
+            let (credentials, denials, heard) = (Arc::clone(&credentials), denials.clone(), heard.clone());
             async move {
                 let answer = credentials.send(request).await?;
+                if answer.status() == StatusCode::FORBIDDEN {
+                    denials.send_modify(|denials| *denials += 1);
+                }
                 let is_success = answer.status().is_success();
                 let hear = move |frame| {
                     if is_success {

@@ -268,17 +268,16 @@ impl PolicyObjects {
         kind.map(|kind| &kind.resource).ok_or_else(|| "there is no such kind".to_owned())
     }
 
-    /// Applies a merge patch (RFC 7386) to the status of an object.
+    /// Applies a JSON patch (RFC 6902) to an object with its status, of which it may change the status only.
     ///
     /// # Errors
     ///
     /// The API server refused it, or did not answer.
     pub async fn patch_status(&self, kind: &str, name: &str, patch: &Value) -> Result<(), String> {
-        let api = Api::<DynamicObject>::all_with(self.client.kube(), self.resource(kind)?);
-        let parameters = PatchParams::default();
-        let patched = timeout(STATUS_MAX, api.patch_status(name, &parameters, &Patch::Merge(patch))).await;
-        let patched = patched.map_err(|_| format!("no answer within {STATUS_MAX:?}"))?;
-        patched.map(drop).map_err(|error| error.to_string())
+        let ApiResource { api_version, plural, .. } = self.resource(kind)?;
+        let path = format!("/apis/{api_version}/{plural}/{}/status", rest::encode(name));
+        let patched = rest::json(&self.client.within(STATUS_MAX), Method::PATCH, &path, Some(patch)).await;
+        patched.map(drop).map_err(|fault| fault.to_string())
     }
 
     /// Writes the part of an object's status that belongs to a field manager, unless it is another object by

@@ -41,7 +41,8 @@ pub struct ObjectStatus {
     /// The last call that gave no answer. It stays until another one fails, also of a later generation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_fault: Option<LastFault>,
-    /// Volumes that it rejected, by reason.
+    /// Volumes that it rejected when it judged them, by reason. Those that its narrowing leaves out are not
+    /// counted.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub rejections: BTreeMap<Text, u64>,
     /// The replicas that have loaded something else than the leader.

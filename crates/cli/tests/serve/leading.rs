@@ -20,6 +20,7 @@ use tokio::sync::watch;
 
 use super::credentials::exec;
 use super::idle::until_renewed;
+use super::policy_objects::until_rejected;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const FOREVER: Duration = Duration::from_secs(3_600);
@@ -110,18 +111,24 @@ impl<'a> User<'a> {
         changed["users"][0]["user"]["as"] = "weak".into();
         let kubeconfig = folder.path().join("kubeconfig");
         std::fs::write(&kubeconfig, changed.to_string()).unwrap();
+        let user = Self { cluster, kubeconfig, _folder: folder };
+        user.bind("weak", &json!([])).await;
+        user
+    }
+
+    /// Gives the user rights by a role of this name, and by its binding.
+    async fn bind(&self, name: &str, rules: &Value) {
         for object in [
-            json!({"kind": "ClusterRole", "rules": []}),
+            json!({"kind": "ClusterRole", "rules": rules}),
             json!({
                 "kind": "ClusterRoleBinding",
-                "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "weak"},
+                "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": name},
                 "subjects": [{"apiGroup": RBAC, "kind": "User", "name": "weak"}],
             }),
         ] {
-            let named = json!({"apiVersion": format!("{RBAC}/v1"), "metadata": {"name": "weak"}});
-            cluster.create(&merged(object, named), "").await.unwrap();
+            let named = json!({"apiVersion": format!("{RBAC}/v1"), "metadata": {"name": name}});
+            self.cluster.create(&merged(object, named), "").await.unwrap();
         }
-        Self { cluster, kubeconfig, _folder: folder }
     }
 
     /// Gives the user every right, or every right but one; waits until that is in force.
@@ -215,6 +222,42 @@ async fn a_replica_that_may_not_list_policies_decides_nothing() {
     let (_, answer) = weak.until_answer("/readyz", told).await;
     assert!(answer.contains("403"), "{answer}");
     assert!(leases(&cluster).get_opt("bindery").await.unwrap().is_none(), "it has touched the Lease");
+    weak.terminate().await;
+}
+
+#[tokio::test]
+async fn given_a_lost_right_to_list_policies_nothing_is_decided_by_old_ones() {
+    let (cluster, proxy) = cluster_and_proxy().await;
+    let policies = cluster.policies();
+    policies.install().await;
+    let user = User::new(&cluster, &proxy.kubeconfig()).await;
+    user.lacks(None).await;
+    let (group, verbs) = ("policy.bindery.dev", ["list", "watch", "patch"]);
+    let rules = |group: &str| json!([{"apiGroups": [group], "resources": ["*"], "verbs": verbs}]);
+    user.bind("namespaces", &rules("")).await;
+    user.bind("policies", &rules(group)).await;
+    user.until_reviewed(group, "engines", "list", true).await;
+    let at_most = |times: u32| json!({"module": "builtin:at-most-n-times", "settings": {"times": times}});
+    policies.apply("MatchPolicy", "size", at_most(9)).await;
+    let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
+    let arguments = ["--policy-objects=true", "--policies", &shipped, "--lease-duration=15"];
+    let mut weak = Replica::start(&user.kubeconfig, "weak", &arguments, &[]);
+    weak.until_leading().await;
+    policies.until_ready("MatchPolicy", "size", "Loaded").await;
+    cluster.create_available_volume("v", "5Gi").await;
+
+    let binding = format!("/apis/{RBAC}/v1/clusterrolebindings/policies");
+    cluster.delete(&binding).await.unwrap();
+    user.until_reviewed(group, "engines", "list", false).await;
+    // The API server ends no watch that is open.
+    proxy.cut();
+    until_lacking(&mut weak, "list engines").await;
+    weak.until_following().await;
+    policies.apply("MatchPolicy", "size", at_most(2)).await;
+    cluster.create_claim("c", "1Gi").await;
+    user.bind("policies-again", &rules(group)).await;
+    weak.until_leading().await;
+    until_rejected(&cluster, "c", "; 1 of 1 volumes rejected: size 1").await;
     weak.terminate().await;
 }
 

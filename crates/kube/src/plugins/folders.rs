@@ -108,7 +108,11 @@ impl Folders {
             let other = resolve(path)
                 .map_err(|error| format!("{named}, which may lead to {}: {error}", folder.display()))?;
             if overlap(&real, &other) || overlap(&text, &without_dots(path)) {
-                return Err(format!("{named}, so {} is left: delete that volume first", folder.display()));
+                return Err(format!(
+                    "{named}, so {} is left: delete that volume first, and set \
+                     its reclaim policy to Retain if it stays",
+                    folder.display()
+                ));
             }
         }
         Ok(())

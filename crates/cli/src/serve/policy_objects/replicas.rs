@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bindery_policy::{Condition, ObjectStatus, ReplicaStatus};
 use jiff::{SignedDuration, Timestamp};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::ConfiguredObjects;
@@ -28,6 +28,17 @@ pub(super) const DIFFERS_AFTER: Duration = Duration::from_secs(20);
 fn age(entry: &ReplicaStatus) -> SignedDuration {
     let renewed = entry.renew_time.parse::<Timestamp>().unwrap_or(Timestamp::UNIX_EPOCH);
     Timestamp::now().duration_since(renewed)
+}
+
+/// The JSON patch that removes an entry, unless it has changed. A patch of the whole list would make the leader
+/// an owner of the other entries too, and their replicas could not remove them any more.
+fn removal(index: usize, entry: &ReplicaStatus) -> [Value; 3] {
+    let path = format!("/status/replicas/{index}");
+    [
+        json!({"op": "test", "path": format!("{path}/name"), "value": entry.name}),
+        json!({"op": "test", "path": format!("{path}/renewTime"), "value": entry.renew_time}),
+        json!({"op": "remove", "path": path}),
+    ]
 }
 
 impl ConfiguredObjects {
@@ -59,20 +70,21 @@ impl ConfiguredObjects {
     /// Removes the entry of this replica, which leads, and those of replicas that are gone.
     pub(super) async fn remove_entries(&self, name: &ObjectName, known: &ObjectStatus) {
         let Some(loaded) = self.loaded.get(name) else { return };
-        if known.replicas.iter().any(|entry| entry.name == self.identity) {
+        let is_own = |entry: &ReplicaStatus| entry.name == self.identity;
+        let is_gone = |entry: &ReplicaStatus| !is_own(entry) && age(entry) >= GONE_AFTER;
+        let gone = known.replicas.iter().enumerate().rev().filter(|(_, entry)| is_gone(entry));
+        let removals: Vec<_> = gone.flat_map(|(index, entry)| removal(index, entry)).collect();
+        if !removals.is_empty() {
+            let uid = &loaded.object["metadata"]["uid"];
+            let is_same = json!({"op": "test", "path": "/metadata/uid", "value": uid});
+            let patch = [vec![is_same], removals].concat().into();
+            if let Err(error) = self.objects.patch_status(&name.0, &name.1, &patch).await {
+                let (kind, name) = name;
+                tracing::warn!(kind, name, %error, "entries of old replicas cannot be removed");
+            }
+        }
+        if known.replicas.iter().any(is_own) {
             self.apply_entries(name, loaded, &[]).await;
-        }
-        let stays = |entry: &&ReplicaStatus| age(entry) < GONE_AFTER;
-        let left: Vec<_> = known.replicas.iter().filter(stays).collect();
-        if left.len() == known.replicas.len() {
-            return;
-        }
-        let patch = json!({
-            "metadata": {"uid": loaded.object["metadata"]["uid"]},
-            "status": {"replicas": left},
-        });
-        if let Err(error) = self.objects.patch_status(&name.0, &name.1, &patch).await {
-            tracing::warn!(kind = name.0, name = name.1, %error, "entries of old replicas cannot be removed");
         }
     }
 
@@ -125,7 +137,6 @@ mod tests {
     use http_body_util::BodyExt as _;
     use kube::client::Body;
     use parking_lot::Mutex;
-    use serde_json::Value;
     use tokio::time::advance;
 
     use super::super::Components;
@@ -133,7 +144,7 @@ mod tests {
     use crate::policies::object::{Cause, Fault};
     use crate::tests::arguments_of;
 
-    /// The field manager, if any, and `status` of each write.
+    /// The field manager, if any, and `status` of each write, or its JSON patch.
     type Writes = Arc<Mutex<Vec<(Option<String>, Value)>>>;
 
     fn name() -> ObjectName {
@@ -152,7 +163,8 @@ mod tests {
                 let body: Value = serde_json::from_slice(&bytes).unwrap();
                 let mut pairs = parts.uri.query().unwrap_or_default().split('&');
                 let manager = pairs.find_map(|pair| pair.strip_prefix("fieldManager="));
-                noted.lock().push((manager.map(str::to_owned), body["status"].clone()));
+                let written = if body.is_array() { &body } else { &body["status"] };
+                noted.lock().push((manager.map(str::to_owned), written.clone()));
                 let object = json!({"apiVersion": "v1", "kind": "MatchPolicy", "metadata": {"name": "m"}});
                 Ok::<_, Infallible>(Response::new(Body::from(object.to_string().into_bytes())))
             }
@@ -239,9 +251,12 @@ mod tests {
         assert!(writes.lock().is_empty());
         replica.remove_entries(&name(), &of_leader(vec![entry("me", 0), entry("other", 14)])).await;
         assert_eq!(writes.lock().pop(), Some((Some("bindery-me".to_owned()), json!({}))));
-        let other = entry("other", 14);
-        replica.remove_entries(&name(), &of_leader(vec![entry("gone", 16), other.clone()])).await;
-        let [(_, status)] = &writes.lock()[..] else { panic!("{writes:?}") };
-        assert_eq!(entries(status), [other]);
+        let all = vec![entry("gone", 16), entry("me", 16), entry("other", 14), entry("lost", 20)];
+        let removals = [removal(3, &all[3]), removal(0, &all[0])].concat();
+        replica.remove_entries(&name(), &of_leader(all)).await;
+        let writes = writes.lock();
+        let [(None, Value::Array(patch)), (Some(manager), own)] = &writes[..] else { panic!("{writes:?}") };
+        assert_eq!((&patch[0]["value"], &patch[1..]), (&json!("u"), &removals[..]));
+        assert_eq!((&**manager, own), ("bindery-me", &json!({})));
     }
 }
