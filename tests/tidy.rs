@@ -1,10 +1,13 @@
-//! Rules of the repository that no compiler checks: the dependencies between crates, and the style of files.
+//! Rules of the repository that no compiler checks: the dependencies between crates, the names of types, and
+//! the style of files.
 //!
 //! ARCHITECTURE.md lists the dependencies. They are compared with the normal and build dependencies of `cargo
 //! metadata`; dependencies of tests do not count.
 
 #[path = "tidy/files.rs"]
 mod files;
+#[path = "tidy/names.rs"]
+mod names;
 #[path = "tidy/style.rs"]
 mod style;
 #[path = "tidy/workspace.rs"]

@@ -63,7 +63,7 @@ use cache::{Cache, InUse};
 use contract::Contract;
 use engine::Shared;
 use gate::Gate;
-use settings::Slot;
+use settings::InstanceLimits;
 
 /// Largest component that is compiled, in bytes. Engines in Rust have tens of KiB; engines that contain an
 /// interpreter have up to 20 MiB.
@@ -128,12 +128,12 @@ struct Compiled {
 }
 
 impl Runtime {
-    fn new(options: &Options, slot: &Slot) -> Result<Self, HostError> {
+    fn new(options: &Options, instance: &InstanceLimits) -> Result<Self, HostError> {
         if options.concurrency == 0 {
             return Err(HostError::NoConcurrency);
         }
         let runtime = |reason: String| HostError::Runtime(reason);
-        let config = settings::config(options.concurrency, slot);
+        let config = settings::config(options.concurrency, instance);
         let engine = wasmtime::Engine::new(&config).map_err(|error| runtime(format!("{error:#}")))?;
         let fingerprint = settings::fingerprint(&config, &engine);
         let open = |folder| Cache::open(folder, options.cache_bytes_max, fingerprint);

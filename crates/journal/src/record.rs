@@ -152,15 +152,15 @@ pub struct Differed {
     /// How it differs, such as `other-volume`.
     pub difference: String,
     /// What was decided.
-    pub active: Told,
+    pub active: DecisionSummary,
     /// What the shadow decided.
-    pub instead: Told,
+    pub instead: DecisionSummary,
 }
 
 /// A decision in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Told {
+pub struct DecisionSummary {
     /// What is done.
     pub answer: String,
     /// Why; empty where that is clear.

@@ -16,7 +16,7 @@ use tower::timeout::TimeoutLayer;
 use tower_http::timeout::ResponseBodyTimeoutLayer;
 
 use crate::credentials::{Credentials, CredentialsError, kubeconfig};
-use crate::encoding::Object;
+use crate::encoding::EncodedObject;
 use crate::limit::{Limit, Permit, Pressure};
 use crate::metrics::RequestMetrics;
 use crate::rest::{self, Fault};
@@ -266,7 +266,7 @@ impl ApiClient {
     }
 
     /// The fault in an ERROR event of a stream, counted as [`failed`](Self::failed) does.
-    pub(crate) fn failure(&self, object: &Object) -> Fault {
+    pub(crate) fn failure(&self, object: &EncodedObject) -> Fault {
         let fault = rest::failure(object);
         self.failed(&fault);
         fault

@@ -55,14 +55,14 @@ pub struct ConfigMapKey {
 /// The engines and policies of a cluster, as they are watched.
 pub struct PolicyObjects {
     client: ApiClient,
-    kinds: [Kind; KINDS.len()],
+    kinds: [KindWatch; KINDS.len()],
     config_maps: Mutex<BTreeMap<(String, String), Watched>>,
     changed: Arc<Notify>,
     /// Notifies the watches that new lists are wanted.
     lists: watch::Sender<()>,
 }
 
-struct Kind {
+struct KindWatch {
     resource: ApiResource,
     objects: reflector::Store<DynamicObject>,
     /// When the last bytes came.
@@ -95,7 +95,7 @@ impl PolicyObjects {
             let writer = Writer::new(resource.clone());
             let objects = writer.as_reader();
             writers.push(writer);
-            Kind { resource, objects, heard: Arc::default(), fault: Mutex::default() }
+            KindWatch { resource, objects, heard: Arc::default(), fault: Mutex::default() }
         });
         let (config_maps, changed, lists) = Default::default();
         let objects = Arc::new(Self { client: client.clone(), kinds, config_maps, changed, lists });
@@ -145,7 +145,7 @@ impl PolicyObjects {
     /// They could not be read.
     pub async fn list(&self) -> Result<Vec<(Value, Value)>, ReadError> {
         let (client, mut all) = (self.client.within(LIST_MAX), Vec::new());
-        for Kind { resource, .. } in &self.kinds {
+        for KindWatch { resource, .. } in &self.kinds {
             let collection = format!("/apis/{}/{}", resource.api_version, resource.plural);
             let items = match read::list(&client, &collection).await {
                 Err(ReadError::Absent(_)) => continue,

@@ -38,16 +38,18 @@ mod status;
 mod view;
 
 pub use calls::{PolicyCall, PolicyFunction};
-pub use chain::{Chain, OnFailure, Otherwise, Policy, Surroundings, Waits};
+pub use chain::{Chain, OnFailure, Otherwise, Policy, RelatedObjects, Waits};
 pub use document::{
     API_VERSION, ENGINE, EffectMode, EngineDocument, EngineSpec, MATCH_POLICY, MatchClaims, MatchPolicy,
     MatchPolicySpec, ObjectMeta, PolicyDocument, RECLAIM_POLICY, ReclaimPolicy, ReclaimPolicySpec,
 };
 pub use effect::{Effect, volume_read};
-pub use evidence::{AskedPolicy, Basis, MatcherEvidence, PolicyEvidence, ReclaimerEvidence, Skipped};
+pub use evidence::{
+    AskedPolicy, CollectedEvidence, MatcherEvidence, PolicyEvidence, ReclaimerEvidence, Skipped,
+};
 pub use filtered::{AllowedVolumes, Filtered, Scored, allowed};
 pub use former_claim::FormerClaim;
-pub use kept::{Kept, Verdict};
+pub use kept::{AnswerCache, Verdict};
 pub use matcher::{
     Bound, Candidates, ClaimView, Fueled, Matcher, Narrowing, PolicyFault, Requirement, SCORE_MAX, Verdicts,
 };
@@ -64,7 +66,7 @@ pub use said::{Said, Says};
 pub use selector::{LabelSelector, MatchExpression};
 pub use settings::{SettingsSchema, check_settings};
 pub use shadow::{ALL_PERCENT, DIFFERENCES_MAX, Difference, DifferenceKind, ShadowMetrics, is_sampled};
-pub use spread::Rests;
+pub use spread::SpreadCounts;
 pub use status::{
     Condition, LastFault, LastGood, ObjectStatus, ReplicaStatus, RolledBack, ShadowAnswer, ShadowDifference,
     ShadowReleased, ShadowStatus,

@@ -9,12 +9,13 @@ use bindery_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::evidence::ReclaimerTold;
+use crate::evidence::ReclaimerAnswer;
 use crate::former_claim::FormerClaim;
 use crate::rounds::ReclaimWork;
 use crate::view::sentence;
 use crate::{
-    Basis, Chain, ClaimView, Fueled, Matches, Metadata, OnFailure, PolicyFault, PolicyMetrics, Rounds,
+    Chain, ClaimView, CollectedEvidence, Fueled, Matches, Metadata, OnFailure, PolicyFault, PolicyMetrics,
+    Rounds,
 };
 
 /// A reclaimer: says what becomes of a volume whose claim is gone. The host runs one in a component; tests
@@ -171,7 +172,7 @@ impl Chain {
         now: Timestamp,
         rounds: &mut Rounds,
     ) -> Result<Reclaimed, Stop> {
-        rounds.basis = Basis::default();
+        rounds.collected = CollectedEvidence::default();
         let by_person = match volume.policy {
             ReclaimPolicy::Retain => {
                 volume.noted_policy().is_some_and(|noted| **noted == *KEPT)
@@ -249,15 +250,15 @@ impl ReclaimRule {
                     Some((Ok(judged), fuel)) => {
                         let (judged, fuel) = (*judged, *fuel);
                         let (volume, shown) = (volume.name.clone(), work.shown.clone());
-                        let told = ReclaimerTold { place, volume, shown, judged, fuel };
-                        rounds.basis.reclaimed.push(told);
+                        let told = ReclaimerAnswer { place, volume, shown, judged, fuel };
+                        rounds.collected.reclaimed.push(told);
                         return Ok(Some((judged, work.shown, metadata)));
                     }
                 }
             }
         };
         self.on_failure.fail(&self.name, &why)?;
-        rounds.basis.skip(&self.name, why);
+        rounds.collected.skip(&self.name, why);
         Ok(None)
     }
 
@@ -349,14 +350,14 @@ impl<'a> Reclaims<'a> {
         rounds: &'a mut Rounds,
     ) -> Self {
         // What an earlier try has heard does not count.
-        rounds.basis = Basis::default();
+        rounds.collected = CollectedEvidence::default();
         Self { index, volume, chain, now, rounds }
     }
 
     /// What the reclaimers have said, as far as the answers rest on it; `None` if no policy applies.
-    pub fn into_basis(self) -> Option<Basis> {
-        let basis = std::mem::take(&mut self.rounds.basis);
-        (!basis.is_empty()).then_some(basis)
+    pub fn into_collected(self) -> Option<CollectedEvidence> {
+        let collected = std::mem::take(&mut self.rounds.collected);
+        (!collected.is_empty()).then_some(collected)
     }
 
     fn reclaimed(&mut self, name: &Text) -> Result<ReclaimVerdict, Stop> {

@@ -11,7 +11,9 @@ use bindery_core::{
     Reason, Slot, Source, Spread, Stop, Volume,
 };
 use bindery_kit::{AtMostTwice, Fails, Larger, NoEnvironment, SameZone, ZONE, gib, policy, volume};
-use bindery_policy::{Chain, FaultCause, Filtered, Kept, OnFailure, Otherwise, Policy, Rounds, Surroundings};
+use bindery_policy::{
+    AnswerCache, Chain, FaultCause, Filtered, OnFailure, Otherwise, Policy, RelatedObjects, Rounds,
+};
 use bindery_store::{Delivery, LiveReads, Store};
 
 /// A store with free volumes: name, gibibytes, zone.
@@ -41,7 +43,7 @@ struct Seen {
 }
 
 /// Asks for all candidates, as an engine does that takes none, and has the matchers asked in between.
-fn see(store: &Store, chain: &Chain, kept: &Kept, claim: &Claim) -> Result<Seen, Stop> {
+fn see(store: &Store, chain: &Chain, kept: &AnswerCache, claim: &Claim) -> Result<Seen, Stop> {
     let mut rounds = Rounds::default();
     loop {
         match try_to_see(store, chain, kept, claim, &mut rounds) {
@@ -54,7 +56,7 @@ fn see(store: &Store, chain: &Chain, kept: &Kept, claim: &Claim) -> Result<Seen,
 fn try_to_see(
     store: &Store,
     chain: &Chain,
-    kept: &Kept,
+    kept: &AnswerCache,
     claim: &Claim,
     rounds: &mut Rounds,
 ) -> Result<Seen, Stop> {
@@ -95,7 +97,7 @@ fn seen(free: &[&str], withheld: &[&str], rejected: u32) -> Result<Seen, Stop> {
 fn requirements_leave_out_what_they_reject() {
     let store = store(&[("a1", 1, "a"), ("b1", 1, "b"), ("a2", 2, "a"), ("a3", 3, "a"), ("small", 0, "a")]);
     let chain = Chain::new(vec![policy("zone", SameZone), policy("size", AtMostTwice::narrowing())]);
-    let kept = Kept::default();
+    let kept = AnswerCache::default();
     assert_eq!(see(&store, &chain, &kept, &claim("a")), seen(&["a1", "a2"], &[], 2));
     assert_eq!(see(&store, &chain, &kept, &claim("c")), seen(&[], &[], 4));
     assert_eq!(kept.verdicts().values().sum::<usize>(), 0, "no row is judged");
@@ -104,7 +106,7 @@ fn requirements_leave_out_what_they_reject() {
 #[test]
 fn rejections_are_counted_by_policy_and_told_once_all_are_known() {
     let store = store(&[("a1", 1, "a"), ("b1", 1, "b"), ("b2", 2, "b"), ("a3", 3, "a"), ("small", 0, "a")]);
-    let (claim, live, kept) = (claim("a"), LiveReads::new(), Kept::default());
+    let (claim, live, kept) = (claim("a"), LiveReads::new(), AnswerCache::default());
     let told = |otherwise, all: bool| {
         let zone = Policy { otherwise, ..policy("zone", SameZone) };
         let chain = Chain::new(vec![policy("size", AtMostTwice::narrowing()), zone]);
@@ -143,7 +145,7 @@ fn a_row_is_judged_once_and_again_only_when_it_changes() {
     let volumes: Vec<_> = volumes.iter().map(|(name, size, zone)| (name.as_str(), *size, *zone)).collect();
     let store = store(&volumes);
     let chain = Chain::new(vec![policy("size", AtMostTwice::judging())]);
-    let kept = Kept::default();
+    let kept = AnswerCache::default();
     let rows = || chain.policies()[0].metrics.rows.get();
     assert_eq!(see(&store, &chain, &kept, &claim("a")), seen(&[], &[], 100));
     assert_eq!(rows(), 100);
@@ -175,7 +177,7 @@ fn the_best_fit_is_found_without_judging_what_follows_it() {
     let volumes: Vec<_> = volumes.iter().map(|(name, size, zone)| (name.as_str(), *size, *zone)).collect();
     let store = store(&volumes);
     let chain = Chain::new(vec![policy("size", AtMostTwice::judging())]);
-    let (kept, claim, live) = (Kept::default(), claim("a"), LiveReads::new());
+    let (kept, claim, live) = (AnswerCache::default(), claim("a"), LiveReads::new());
     let mut rounds = Rounds::default();
     let first = loop {
         let mut session = store.session(&NoEnvironment, &live, DecisionLimits::default());
@@ -197,16 +199,19 @@ fn scores_are_weighted_and_ties_go_to_the_smaller_volume() {
     let store = store(&[("a1", 1, "a"), ("a2", 2, "a"), ("b2", 2, "b"), ("a3", 3, "a")]);
     let larger = policy("larger", Larger { zone: None });
     assert_eq!(
-        see(&store, &Chain::new(vec![larger]), &Kept::default(), &claim("a")),
+        see(&store, &Chain::new(vec![larger]), &AnswerCache::default(), &claim("a")),
         seen(&["a3", "a2", "b2", "a1"], &[], 0)
     );
     let zone_b = Policy { weight: 100, ..policy("zone", Larger { zone: Some("b") }) };
     let chain = Chain::new(vec![policy("larger", Larger { zone: None }), zone_b]);
-    assert_eq!(see(&store, &chain, &Kept::default(), &claim("a")), seen(&["b2", "a3", "a2", "a1"], &[], 0));
+    assert_eq!(
+        see(&store, &chain, &AnswerCache::default(), &claim("a")),
+        seen(&["b2", "a3", "a2", "a1"], &[], 0)
+    );
     // Only the smallest are scored.
     let few = Policy { max_candidates: 2, ..policy("larger", Larger { zone: None }) };
     assert_eq!(
-        see(&store, &Chain::new(vec![few]), &Kept::default(), &claim("a")),
+        see(&store, &Chain::new(vec![few]), &AnswerCache::default(), &claim("a")),
         seen(&["a2", "a1"], &[], 0)
     );
 }
@@ -216,7 +221,7 @@ fn later_policies_judge_only_what_earlier_ones_allow() {
     let store = store(&[("a1", 1, "a"), ("a3", 3, "a"), ("a4", 4, "a")]);
     let first = Policy { order: -1, ..policy("size", AtMostTwice::judging()) };
     let chain = Chain::new(vec![policy("larger", Larger { zone: None }), first]);
-    assert_eq!(see(&store, &chain, &Kept::default(), &claim("a")), seen(&["a1"], &[], 2));
+    assert_eq!(see(&store, &chain, &AnswerCache::default(), &claim("a")), seen(&["a1"], &[], 2));
     let rows: Vec<_> =
         chain.policies().iter().map(|policy| (&*policy.name, policy.metrics.rows.get())).collect();
     assert_eq!(rows, [("size", 3), ("larger", 1)]);
@@ -227,15 +232,15 @@ fn rejected_volumes_are_withheld_where_the_claim_is_to_wait() {
     let store = store(&[("b1", 1, "b"), ("b2", 2, "b")]);
     let waits = Policy { otherwise: Otherwise::Wait, ..policy("zone", SameZone) };
     let chain = Chain::new(vec![waits]);
-    assert_eq!(see(&store, &chain, &Kept::default(), &claim("a")), seen(&[], &["b1", "b2"], 2));
-    assert_eq!(see(&store, &chain, &Kept::default(), &claim("b")), seen(&["b1", "b2"], &[], 0));
+    assert_eq!(see(&store, &chain, &AnswerCache::default(), &claim("a")), seen(&[], &["b1", "b2"], 2));
+    assert_eq!(see(&store, &chain, &AnswerCache::default(), &claim("b")), seen(&["b1", "b2"], &[], 0));
 }
 
 #[test]
 fn a_volume_that_the_claim_names_is_judged_as_the_engine_has_read_it() {
     let store = store(&[("a1", 1, "a"), ("b1", 1, "b")]);
     let chain = Chain::new(vec![policy("zone", SameZone), policy("size", AtMostTwice::judging())]);
-    let (kept, claim, live) = (Kept::default(), claim("a"), LiveReads::new());
+    let (kept, claim, live) = (AnswerCache::default(), claim("a"), LiveReads::new());
     let verdict = |name: &str, is_read: bool| {
         let mut rounds = Rounds::default();
         loop {
@@ -262,17 +267,17 @@ fn a_volume_that_the_claim_names_is_judged_as_the_engine_has_read_it() {
 #[test]
 fn a_fact_in_a_sentence_is_cut_and_is_no_template() {
     let chain = Chain::new(vec![policy("zone", SameZone)]);
-    let around = Surroundings {
+    let related = RelatedObjects {
         namespace: Lookup::Absent,
         class: Lookup::Absent,
         siblings: &|_: &Spread| panic!("no policy spreads"),
     };
     let sentence = |of_claim: &str, of_volume: &str| {
         let labels = [(ZONE.into(), of_volume.into())].into();
-        let (kept, volume) = (Kept::default(), Volume { labels, ..volume("v") });
+        let (kept, volume) = (AnswerCache::default(), Volume { labels, ..volume("v") });
         let mut rounds = Rounds::default();
         loop {
-            match chain.verdict(&claim(of_claim), &volume, &around, &kept, &mut rounds) {
+            match chain.verdict(&claim(of_claim), &volume, &related, &kept, &mut rounds) {
                 Err(Stop::Judge) => rounds.perform(&chain, &kept).unwrap(),
                 Ok(MatchVerdict::Rejected { reason, .. }) => return reason.to_string(),
                 verdict => panic!("{verdict:?}"),
@@ -289,7 +294,7 @@ fn kept_answers_are_bounded_in_bytes_and_the_oldest_go() {
     let store = store(&[("a1", 1, "a")]);
     let chain = Chain::new(vec![policy("size", AtMostTwice::judging())]);
     // Each claim takes a little more than 100 kB, because its fact is kept twice.
-    let kept = Kept::new(250_000);
+    let kept = AnswerCache::new(250_000);
     let zones: Vec<_> = ["a", "b", "c", "d", "e"].map(|zone| zone.repeat(50_000)).into();
     let rows_after = |zone: &str| {
         see(&store, &chain, &kept, &claim(zone)).unwrap();
@@ -323,7 +328,7 @@ fn a_decision_whose_calls_take_too_long_waits_and_the_next_one_continues() {
     let store = store(&sized.collect::<Vec<_>>());
     let policies = vec![policy("zone", SameZone), policy("size", AtMostTwice::judging())];
     let chain = Chain::new(policies).within(Duration::from_secs(1), clock);
-    let kept = Kept::default();
+    let kept = AnswerCache::default();
     // Two narrowings and rounds of 8, 64 and 512 volumes; then the rounds again, and two calls of 512.
     for calls in [5, 10] {
         let Err(Stop::Waits { policy, why }) = see(&store, &chain, &kept, &claim("a")) else {
@@ -349,13 +354,13 @@ fn a_failing_policy_holds_its_claims_or_is_skipped() {
         ]
     };
     for chain in chain(OnFailure::Skip) {
-        assert_eq!(see(&store, &chain, &Kept::default(), &claim("a")), seen(&["a1"], &[], 1));
+        assert_eq!(see(&store, &chain, &AnswerCache::default(), &claim("a")), seen(&["a1"], &[], 1));
     }
     let [fails, unloaded] = chain(OnFailure::Wait);
     let waits = |policy: &str, why: &str| Err(Stop::Waits { policy: policy.into(), why: why.to_owned() });
     let trapped = "it trapped: unreachable";
-    assert_eq!(see(&store, &fails, &Kept::default(), &claim("a")), waits("fails", trapped));
-    assert_eq!(see(&store, &unloaded, &Kept::default(), &claim("a")), waits("u", "it is 200 MiB"));
+    assert_eq!(see(&store, &fails, &AnswerCache::default(), &claim("a")), waits("fails", trapped));
+    assert_eq!(see(&store, &unloaded, &AnswerCache::default(), &claim("a")), waits("u", "it is 200 MiB"));
     assert_eq!(fails.policies()[0].metrics.faults(FaultCause::Trapped), 1);
     let (_, message) = fails.policies()[0].metrics.last_fault.get().unwrap();
     assert_eq!(&*message, trapped);
@@ -364,8 +369,8 @@ fn a_failing_policy_holds_its_claims_or_is_skipped() {
 #[test]
 fn a_policy_applies_by_class_claim_and_namespace() {
     let siblings = |_: &Spread| panic!("no policy spreads");
-    let around =
-        |namespace: Lookup<_>| Surroundings { namespace, class: Lookup::Absent, siblings: &siblings };
+    let related =
+        |namespace: Lookup<_>| RelatedObjects { namespace, class: Lookup::Absent, siblings: &siblings };
     let teams = |team: &str| Lookup::Found(Arc::new([("team".into(), team.into())].into()));
     let requirement = |key: &str, value: &str| bindery_core::Requirement {
         key: key.into(),
@@ -378,10 +383,10 @@ fn a_policy_applies_by_class_claim_and_namespace() {
     selective.matches.namespace = vec![requirement("team", "red")];
     let chain = Chain::new(vec![selective]);
     let verdict = |claim: &Claim, namespace| {
-        let (kept, mut rounds) = (Kept::default(), Rounds::default());
+        let (kept, mut rounds) = (AnswerCache::default(), Rounds::default());
         let volume = volume("elsewhere");
         loop {
-            match chain.verdict(claim, &volume, &around(Lookup::clone(&namespace)), &kept, &mut rounds) {
+            match chain.verdict(claim, &volume, &related(Lookup::clone(&namespace)), &kept, &mut rounds) {
                 Err(Stop::Judge) => rounds.perform(&chain, &kept).unwrap(),
                 verdict => return verdict.map_err(|stop| stop.to_string()),
             }

@@ -8,7 +8,7 @@ use bindery_core::{
     Text, Timestamp, Volume,
 };
 use bindery_policy::{
-    Activity, Chain, FormerClaim, Kept, Policy, Reclaimed, Rounds, Said, Surroundings, Waits,
+    Activity, AnswerCache, Chain, FormerClaim, Policy, Reclaimed, RelatedObjects, Rounds, Said, Waits,
 };
 use bindery_store::{Fact, Store};
 use parking_lot::{Mutex, RwLock};
@@ -32,7 +32,7 @@ pub(crate) struct ActivePolicies(Arc<RwLock<Arc<Policies>>>);
 /// Policies with the answers that are kept.
 pub struct Policies {
     pub(crate) chain: Arc<Chain>,
-    pub(crate) kept: Arc<Kept>,
+    pub(crate) kept: Arc<AnswerCache>,
     permits: Arc<Semaphore>,
     pub(crate) shadows: Vec<Shadowing>,
 }
@@ -60,10 +60,10 @@ impl ActivePolicies {
 }
 
 impl Policies {
-    fn new(chain: Arc<Chain>, kept: Arc<Kept>, permits: Arc<Semaphore>, shadows: &[Shadow]) -> Self {
+    fn new(chain: Arc<Chain>, kept: Arc<AnswerCache>, permits: Arc<Semaphore>, shadows: &[Shadow]) -> Self {
         let of_policies =
             shadows.iter().filter(|shadow| !matches!(shadow.part, ShadowPart::Engine(_))).count();
-        let own = || Arc::new(Kept::new(SHADOWS_BYTES / of_policies.max(1)));
+        let own = || Arc::new(AnswerCache::new(SHADOWS_BYTES / of_policies.max(1)));
         let shadowing = |shadow: &Shadow| {
             let replaces = &shadow.replaces;
             let (chain, kept) = match &shadow.part {
@@ -217,7 +217,7 @@ impl Policies {
 
     /// The first policy that applies to a claim.
     pub(crate) fn applying(&self, store: &Store, claim: &Claim) -> Result<Option<&Policy>, Waits> {
-        around(store, claim, |around| self.chain.applying(claim, around))
+        with_related(store, claim, |related| self.chain.applying(claim, related))
     }
 
     /// The claim of a request and its siblings, for each way in which volumes are spread among them.
@@ -226,7 +226,7 @@ impl Policies {
             (Subject::SyncClaim(_), Some(claim)) => claim,
             _ => return BTreeSet::new(),
         };
-        around(store, claim, |around| self.chain.siblings(claim, around))
+        with_related(store, claim, |related| self.chain.siblings(claim, related))
     }
 
     /// Asks the matchers what a try has left open.
@@ -256,8 +256,8 @@ impl Policies {
     pub(crate) fn said(&self, store: &Store, claim: &Claim, volume: &Volume) -> Result<Vec<Said>, Stop> {
         let mut rounds = Rounds::default();
         loop {
-            let said = around(store, claim, |around| {
-                self.chain.said(claim, volume, around, &self.kept, &mut rounds)
+            let said = with_related(store, claim, |related| {
+                self.chain.said(claim, volume, related, &self.kept, &mut rounds)
             });
             match said {
                 Err(Stop::Judge) => rounds.perform(&self.chain, &self.kept)?,
@@ -274,7 +274,7 @@ impl Policies {
         volume: &Volume,
         rounds: &mut Rounds,
     ) -> Result<MatchVerdict, Stop> {
-        around(objects, claim, |around| self.chain.verdict(claim, volume, around, &self.kept, rounds))
+        with_related(objects, claim, |related| self.chain.verdict(claim, volume, related, &self.kept, rounds))
     }
 
     /// Whether every policy that applies to a claim answers, by these objects.
@@ -284,7 +284,7 @@ impl Policies {
         claim: &Claim,
         rounds: &mut Rounds,
     ) -> Result<(), Stop> {
-        around(objects, claim, |around| self.chain.answers(claim, around, &self.kept, rounds))
+        with_related(objects, claim, |related| self.chain.answers(claim, related, &self.kept, rounds))
     }
 }
 
@@ -304,9 +304,9 @@ pub(crate) fn note(chain: &Chain, store: &Store, claim: &Claim, volume: &Volume)
     chain.note(claim, volume, &namespace, &store.class(&volume.class))
 }
 
-/// Gives `read` a claim's surroundings, by these objects.
-fn around<T>(objects: &impl Objects, claim: &Claim, read: impl FnOnce(&Surroundings<'_>) -> T) -> T {
-    read(&Surroundings {
+/// Gives `read` the objects that are related to a claim.
+fn with_related<T>(objects: &impl Objects, claim: &Claim, read: impl FnOnce(&RelatedObjects<'_>) -> T) -> T {
+    read(&RelatedObjects {
         namespace: objects.namespace_labels(&claim.key.namespace),
         class: objects.class(claim.class_or_empty()),
         siblings: &|spread| objects.siblings(claim, spread),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bindery_core::{BindingMode, Claim, Lookup, Volume, named_cases};
 use bindery_policy::{
-    Chain, ENGINE, FormerClaim, ObjectStatus, Policy, RECLAIM_POLICY, ReclaimRule, Surroundings,
+    Chain, ENGINE, FormerClaim, ObjectStatus, Policy, RECLAIM_POLICY, ReclaimRule, RelatedObjects,
 };
 use bindery_store::Store;
 use tokio::task::block_in_place;
@@ -86,7 +86,7 @@ fn applies(policy: &Policy, claim: &Claim, store: &Store) -> bool {
         && policy
             .applies(
                 claim,
-                &Surroundings {
+                &RelatedObjects {
                     namespace: store.namespace_labels(&claim.key.namespace),
                     class: store.class(class),
                     siblings: &|spread| store.siblings(claim, spread),
