@@ -112,7 +112,7 @@ pub enum WriteError {
     /// Bindery lacks the right, or a policy denies the write (403). The operator has to allow it.
     #[error("forbidden: {0}; {remedy}", remedy = remedy_of(.0))]
     Forbidden(String),
-    /// The API server does not know who writes (401).
+    /// The API server does not know the user of the write (401).
     #[error("the API server does not accept the credentials (401): {0}")]
     Unauthorized(String),
     /// The API server is busy (429, or 503 with Retry-After): retried, not before this delay has passed.

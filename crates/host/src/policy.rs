@@ -125,7 +125,7 @@ impl PolicyHost {
     ///
     /// # Errors
     ///
-    /// They are no component, do not compile, or cannot be kept.
+    /// They are not a component, do not compile, or cannot be kept.
     pub fn compile(&self, bytes: &[u8]) -> Result<(), LoadError> {
         self.runtime.fill_cache(bytes, Self::COMPONENT_BYTES_MAX)
     }

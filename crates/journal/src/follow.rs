@@ -17,7 +17,7 @@ use crate::{ChainDigest, Entry, Place, ReadError, Reader, What};
 /// removed before they were read are counted, and so are damaged ones.
 pub struct Follower {
     folder: PathBuf,
-    /// The journals by their names, the one whose turn it is first.
+    /// The journals by their names, the next one first.
     journals: Vec<(String, Journal)>,
 }
 

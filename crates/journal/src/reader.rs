@@ -139,7 +139,7 @@ impl<R: Read> Reader<R> {
         self.chain
     }
 
-    /// What a file of format 2 continues, and who wrote it.
+    /// What a file of format 2 continues, and its writer.
     pub fn header(&self) -> Option<&Header> {
         match &self.format {
             Format::One => None,

@@ -179,7 +179,7 @@ pub struct Gap {
     pub to_ms: u64,
 }
 
-/// The first bytes of a file say what it continues, and who wrote it.
+/// The first bytes of a file say what it continues, and name its writer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Header {
@@ -291,7 +291,7 @@ impl Entry {
     ///
     /// # Errors
     ///
-    /// The bytes are no entry.
+    /// The bytes are not an entry.
     pub fn decode(bytes: &[u8]) -> postcard::Result<(Self, &[u8])> {
         let cut = || postcard::Error::DeserializeUnexpectedEnd;
         let (head, rest) = bytes.split_at_checked(RECORD_HEAD).ok_or_else(cut)?;

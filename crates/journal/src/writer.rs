@@ -150,7 +150,7 @@ impl JournalWriter {
         Appender(Arc::clone(&self.shared))
     }
 
-    /// Takes no more records, and waits until all are written, but no longer than `patience`. Returns the
+    /// Takes no further records, and waits until all are written, but no longer than `patience`. Returns the
     /// counts; records that still wait are lost with the process.
     pub fn finish(mut self, patience: Duration) -> Counts {
         self.shared.queue.end();
@@ -292,7 +292,7 @@ impl Block {
         self.plain.len()
     }
 
-    /// Says before the next records that some are missing. A gap is no record that was made.
+    /// Says before the next records that some are missing. A gap is not a record that was made.
     fn add_gap(&mut self, gap: Gap) {
         let entry = Entry { at_ms: now_ms(), what: What::Gap(gap) };
         if let Ok(bytes) = entry.encode() {

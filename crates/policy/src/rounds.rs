@@ -23,8 +23,8 @@ use crate::{
 const BATCHES: [usize; 5] = [8, 64, 512, 4_096, ROWS_MAX];
 /// The most rows that are judged for one decision.
 const ROWS_MAX: usize = 131_072;
-/// The most rounds of one decision. Kept answers may be forgotten between two rounds, so rows alone are no
-/// bound.
+/// The most rounds of one decision. Kept answers may be forgotten between two rounds, so rows alone are not
+/// a bound.
 const ROUNDS_MAX: usize = 64;
 /// The most rows of one call, after which the time is looked at.
 const CALL_ROWS_MAX: usize = 512;

@@ -121,7 +121,7 @@ impl ShadowMetrics {
     }
 
     /// What would have become of the volumes that were released when they were counted last; `None` if they
-    /// were not, or if it is no reclaimer.
+    /// were not, or if it is not a reclaimer.
     pub fn released(&self) -> Option<ShadowReleased> {
         *self.released.lock()
     }

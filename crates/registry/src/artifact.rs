@@ -1,7 +1,7 @@
 //! A module as an artifact of a registry, in the layout of the CNCF that `wkg` reads and writes.
 //!
 //! The manifest has one configuration and one layer, the module. Golden cases and a page are artifacts of
-//! their own whose subject it is. Its annotations name their digests, so that who signs it signs them.
+//! their own whose subject it is. Its annotations name their digests, so that its signature covers them.
 
 use std::collections::BTreeMap;
 

@@ -78,7 +78,7 @@ impl JournalArguments {
         self.redaction.redactor()
     }
 
-    /// Starts the journal; `None` without `--journal`. A full disk is no error: then binding goes on and
+    /// Starts the journal; `None` without `--journal`. A full disk is not an error: then binding goes on and
     /// records are lost, as later.
     pub(crate) fn start(&self, replica: &str, mode: &str) -> Result<Option<Recording>> {
         let Some(folder) = &self.journal else { return Ok(None) };

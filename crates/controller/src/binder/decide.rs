@@ -238,7 +238,7 @@ impl<P: Port> Binder<P> {
         Ok((decision, run))
     }
 
-    /// Gives the key a turn when one of the facts changes. Those of its last turn count no more.
+    /// Gives the key a turn when one of the facts changes. Those of its last turn do not count any more.
     pub(super) fn subscribe(&self, subscriber: &Subscriber, since: Revision, facts: Vec<Fact>) {
         if self.intake.turns().subscriptions.subscribe(subscriber.clone(), since, facts) {
             self.intake.enqueue(subscriber.0.clone());

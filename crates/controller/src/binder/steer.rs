@@ -136,7 +136,7 @@ impl<P: Port> Binder<P> {
     }
 
     /// Gives the claim a turn when its chosen volume changes, or another volume names it. Its last decision
-    /// counts no more.
+    /// does not count any more.
     fn depend_on(&self, key: &ClaimKey, since: Revision, claim: Option<&Claim>) {
         let waiting = claim.filter(|claim| claim.steered && claim.volume_name.is_none());
         let choice = waiting.and_then(|claim| claim.choice.as_deref()).map(|choice| choice.volume.clone());

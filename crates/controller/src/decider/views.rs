@@ -78,7 +78,7 @@ pub(crate) struct GuardView<'a, O> {
 pub(crate) struct Proofs {
     pub(super) claims: BTreeMap<ClaimKey, Lookup<Arc<Claim>>>,
     pub(crate) volumes: BTreeMap<Text, Lookup<Arc<Volume>>>,
-    /// Whether volumes are read together with who wrote their claimRef.
+    /// Whether volumes are read together with the writers of their claimRef.
     pub(super) reads_reservations: bool,
     /// The volumes that were read whose claimRef Bindery has written.
     pub(super) reserved: BTreeSet<Text>,

@@ -268,7 +268,7 @@ impl<T> ShadowDecider<T> {
     }
 }
 
-/// What policies say about the volume that a claim does not get: who rejects it, or the scores.
+/// What policies say about the volume that a claim does not get: which of them rejects it, or the scores.
 fn said(policies: &Policies, store: &Store, claim: &ClaimKey, volume: &str) -> Option<String> {
     let claim = store.claim(Source::Overlay, claim).found()?;
     let volume = store.volume(Source::Overlay, volume).found()?;
