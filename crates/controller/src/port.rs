@@ -44,10 +44,6 @@ pub trait Port: Send + Sync + 'static {
     }
 
     /// Makes one write of mode steer, as one request.
-    ///
-    /// # Errors
-    ///
-    /// As those of [`Port::write`].
     fn steer(&self, _write: &SteerWrite) -> impl Future<Output = Result<Written, WriteError>> + Send {
         async { Err(WriteError::Failed("this port serves no binder in mode steer".to_owned())) }
     }

@@ -108,10 +108,6 @@ impl FolderWriter {
     }
 
     /// Creates the folder if it is missing, and takes a journal in it.
-    ///
-    /// # Errors
-    ///
-    /// The folder cannot be used.
     pub fn take(&mut self) -> io::Result<()> {
         if self.taken.is_some() {
             return Ok(());

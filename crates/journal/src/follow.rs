@@ -92,10 +92,6 @@ impl Follower {
     }
 
     /// Finds the files, and those that are missing. The next journal has its turn.
-    ///
-    /// # Errors
-    ///
-    /// The folder cannot be read.
     pub fn look(&mut self) -> io::Result<()> {
         let mut found: BTreeMap<String, Vec<Found>> = BTreeMap::new();
         for path in files_of(&self.folder)? {

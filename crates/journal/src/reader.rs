@@ -110,10 +110,6 @@ impl fmt::Display for Place {
 
 impl<R: Read> Reader<R> {
     /// Opens a file.
-    ///
-    /// # Errors
-    ///
-    /// The source failed or holds no journal.
     pub fn open(mut source: R) -> Result<Self, ReadError> {
         let mut magic = [0; MAGIC.len()];
         let read = fill(&mut source, &mut magic)?;

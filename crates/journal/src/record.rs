@@ -288,10 +288,6 @@ impl Entry {
     }
 
     /// Takes the first entry from the records of a block; returns what follows it.
-    ///
-    /// # Errors
-    ///
-    /// The bytes are not an entry.
     pub fn decode(bytes: &[u8]) -> postcard::Result<(Self, &[u8])> {
         let cut = || postcard::Error::DeserializeUnexpectedEnd;
         let (head, rest) = bytes.split_at_checked(RECORD_HEAD).ok_or_else(cut)?;

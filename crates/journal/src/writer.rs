@@ -37,17 +37,9 @@ pub trait Sink: Send {
     fn write(&mut self, plain: &[u8]) -> io::Result<Written>;
 
     /// Forces what was written to the disk.
-    ///
-    /// # Errors
-    ///
-    /// The disk has failed.
     fn sync(&mut self) -> io::Result<()>;
 
     /// Ends the journal after the last block.
-    ///
-    /// # Errors
-    ///
-    /// The disk has failed.
     fn end(&mut self) -> io::Result<()>;
 
     /// Bytes that are free; `None` if that is unknown.
@@ -128,10 +120,6 @@ struct Worker<S> {
 
 impl JournalWriter {
     /// Starts the thread.
-    ///
-    /// # Errors
-    ///
-    /// The thread cannot be started.
     pub fn start(sink: impl Sink + 'static) -> io::Result<Self> {
         let (end, ended) = mpsc::channel();
         let shared = Arc::new(Shared { free: AtomicU64::new(u64::MAX), ..Shared::default() });

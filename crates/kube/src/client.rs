@@ -96,10 +96,6 @@ impl ApiClient {
     /// files that it names are read again when they change.
     ///
     /// The future may be dropped at any time: this kills a credential plugin that runs.
-    ///
-    /// # Errors
-    ///
-    /// The kubeconfig, or a file that it names, cannot be used or asks for something that is not supported.
     pub async fn from_kubeconfig(path: &Path) -> Result<Self, CredentialsError> {
         Ok(Credentials::follow(kubeconfig::read(Some(path), None).await?).await?.into())
     }
@@ -107,10 +103,6 @@ impl ApiClient {
     /// The client of a context of a kubeconfig as kubectl finds both, and the namespace of the context.
     /// Without a path the kubeconfig is that of `KUBECONFIG`, else `~/.kube/config`; without a name the
     /// context is the current one.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`ApiClient::from_kubeconfig`].
     pub async fn of_user(
         path: Option<&Path>,
         context: Option<&str>,
@@ -121,10 +113,6 @@ impl ApiClient {
     }
 
     /// The client of the pod's service account.
-    ///
-    /// # Errors
-    ///
-    /// [`CredentialsError::NotInCluster`]: there is no service account.
     pub async fn in_cluster() -> Result<Self, CredentialsError> {
         Ok(Credentials::follow(kubeconfig::in_cluster()?).await?.into())
     }

@@ -67,10 +67,6 @@ impl Encoding {
     }
 
     /// The object in an answer.
-    ///
-    /// # Errors
-    ///
-    /// The answer is malformed.
     pub fn object(self, bytes: Bytes) -> Result<EncodedObject, String> {
         match self {
             Self::Json => Ok(EncodedObject::Json(bytes)),
@@ -79,10 +75,6 @@ impl Encoding {
     }
 
     /// The event in a frame of a watch.
-    ///
-    /// # Errors
-    ///
-    /// The frame is malformed.
     pub fn event(self, frame: Bytes) -> Result<WatchEvent, String> {
         match self {
             Self::Json => {
@@ -104,10 +96,6 @@ impl Encoding {
 
 impl EncodedObject {
     /// The page of a list.
-    ///
-    /// # Errors
-    ///
-    /// The object is not a list.
     pub fn page(&self) -> Result<ListPage, String> {
         let (metadata, items) = match self {
             Self::Json(bytes) => {

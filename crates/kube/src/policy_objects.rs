@@ -139,10 +139,6 @@ impl PolicyObjects {
     }
 
     /// The same as the API server has them now; none where it does not serve the kinds.
-    ///
-    /// # Errors
-    ///
-    /// They could not be read.
     pub async fn list(&self) -> Result<Vec<(Value, Value)>, ReadError> {
         let (client, mut all) = (self.client.within(LIST_MAX), Vec::new());
         for KindWatch { resource, .. } in &self.kinds {
@@ -162,10 +158,6 @@ impl PolicyObjects {
     }
 
     /// Applies a merge patch (RFC 7386) to an object, and returns the object.
-    ///
-    /// # Errors
-    ///
-    /// It could not be patched.
     pub async fn patch(&self, kind: &str, name: &str, patch: &Value) -> Result<Value, ReadError> {
         let resource = self.resource(kind).map_err(ReadError::Absent)?;
         let collection = format!("/apis/{}/{}", resource.api_version, resource.plural);
@@ -239,10 +231,6 @@ impl PolicyObjects {
     }
 
     /// Creates an event of an object, in the namespace `default`.
-    ///
-    /// # Errors
-    ///
-    /// The API server refused it, or did not answer.
     pub async fn record(
         &self,
         (kind, name, uid): (&str, &str, &str),
@@ -269,10 +257,6 @@ impl PolicyObjects {
     }
 
     /// Applies a merge patch (RFC 7386) to the status of an object.
-    ///
-    /// # Errors
-    ///
-    /// The API server refused it, or did not answer.
     pub async fn patch_status(&self, kind: &str, name: &str, patch: &Value) -> Result<(), String> {
         let api = Api::<DynamicObject>::all_with(self.client.kube(), self.resource(kind)?);
         let parameters = PatchParams::default();
@@ -283,10 +267,6 @@ impl PolicyObjects {
 
     /// Writes the part of an object's status that belongs to a field manager, unless it is another object by
     /// now.
-    ///
-    /// # Errors
-    ///
-    /// The API server refused it, or did not answer.
     pub async fn write_status(
         &self,
         kind: &str,

@@ -27,10 +27,6 @@ impl Matches {
 
 impl Policy {
     /// Whether the policy applies to a claim.
-    ///
-    /// # Errors
-    ///
-    /// It is unknown: why.
     pub fn applies(&self, claim: &Claim, related: &RelatedObjects<'_>) -> Result<bool, Waits> {
         let matches = &self.matches;
         if !matches.has_class(claim.class_or_empty()) {

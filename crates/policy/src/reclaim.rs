@@ -40,10 +40,6 @@ pub trait Reclaimer: Send + Sync {
     fn check(&self, settings: &str) -> Result<Result<(), String>, PolicyFault>;
 
     /// Judges a volume.
-    ///
-    /// # Errors
-    ///
-    /// The reclaimer failed.
     fn judge(&self, settings: &str, shown: &Released) -> Result<Judged, PolicyFault>;
 
     /// As [`Reclaimer::judge`], with the units of fuel that the call used; `None` where none are counted.

@@ -216,10 +216,6 @@ fn shown(value: &Value) -> String {
 
 /// Checks settings by the schema of a policy, and then by the policy itself: `check` is its function of that
 /// name. The inner error is a sentence about the settings.
-///
-/// # Errors
-///
-/// The policy failed.
 pub fn check_settings(
     metadata: &Metadata,
     settings: &Map<String, Value>,

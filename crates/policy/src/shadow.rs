@@ -178,10 +178,6 @@ impl Chain {
     }
 
     /// Whether the policy of that name, if there is one, applies to a claim.
-    ///
-    /// # Errors
-    ///
-    /// That is not known: why.
     pub fn applies(&self, name: &str, claim: &Claim, related: &RelatedObjects<'_>) -> Result<bool, Waits> {
         let policy = self.policies().iter().find(|policy| *policy.name == *name);
         policy.map_or(Ok(false), |policy| policy.applies(claim, related))
