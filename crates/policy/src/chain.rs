@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use bindery_core::{
-    Cell, Claim, Class, ColumnSet, Counted, Lookup, MatchVerdict, Spread, Stop, Text, Volume, VolumeRow,
-};
+use bindery_core::{Cell, Claim, ColumnSet, MatchVerdict, Stop, Text, Volume, VolumeRow};
 use parking_lot::MutexGuard;
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +13,7 @@ use crate::kept::{AnswerCache, Context, RowKey, Verdict, Verdicts};
 use crate::rounds::{Judging, Rounds, TIME_MAX};
 use crate::row::Shown;
 use crate::view::{claim_view, sentence};
-use crate::{Matcher, Matches, PolicyFault, PolicyMetrics, ReclaimRule};
+use crate::{Matcher, Matches, PolicyFault, PolicyMetrics, ReclaimRule, RelatedObjects};
 
 /// The loaded policies, in the order in which they are asked: by [`Policy::order`], then by name.
 pub struct Chain {
@@ -91,16 +89,6 @@ pub enum Otherwise {
     Provision,
     /// The claim waits for a volume that is allowed.
     Wait,
-}
-
-/// What policies may read beside the claim.
-pub struct RelatedObjects<'a> {
-    /// The labels of its namespace. Only looked at where a policy needs them.
-    pub namespace: Lookup<Arc<BTreeMap<Text, Text>>>,
-    /// Its class.
-    pub class: Lookup<Arc<Class>>,
-    /// Counts the volumes of its siblings.
-    pub siblings: &'a dyn Fn(&Spread) -> Counted,
 }
 
 /// A claim waits because of a policy.

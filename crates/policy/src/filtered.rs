@@ -114,12 +114,9 @@ impl<'a> Filtered<'a> {
         kept: &AnswerCache,
         rounds: &'a mut Rounds,
     ) -> Self {
-        let related = RelatedObjects {
-            namespace: index.namespace_labels(&claim.key.namespace),
-            class: index.class_of(claim.class_or_empty()),
-            siblings: &|spread| index.siblings(claim, spread),
-        };
-        let (applied, waits) = match chain.applied(claim, &related, kept, &rounds.failed) {
+        let applied =
+            RelatedObjects::of(claim, &*index, |related| chain.applied(claim, related, kept, &rounds.failed));
+        let (applied, waits) = match applied {
             Ok(applied) => (applied, None),
             Err(waits) => {
                 let (asked, skipped) = Default::default();

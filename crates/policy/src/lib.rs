@@ -25,6 +25,7 @@ mod probation;
 mod pull;
 mod reclaim;
 mod rejections;
+mod related;
 mod replay;
 mod required;
 mod rounds;
@@ -38,7 +39,7 @@ mod status;
 mod view;
 
 pub use calls::{PolicyCall, PolicyFunction};
-pub use chain::{Chain, OnFailure, Otherwise, Policy, RelatedObjects, Waits};
+pub use chain::{Chain, OnFailure, Otherwise, Policy, Waits};
 pub use document::{
     API_VERSION, ENGINE, EffectMode, EngineDocument, EngineSpec, MATCH_POLICY, MatchClaims, MatchPolicy,
     MatchPolicySpec, ObjectMeta, PolicyDocument, RECLAIM_POLICY, ReclaimPolicy, ReclaimPolicySpec,
@@ -60,6 +61,7 @@ pub use probation::{ObservedEngine, Probation, ProbationOutcome};
 pub use pull::Pull;
 pub use reclaim::{Allowed, Judged, ReclaimRule, Reclaimed, Reclaimer, Reclaims, Released, Wish, shown};
 pub use rejections::{Rejections, Unscored};
+pub use related::RelatedObjects;
 pub use replay::{AskedAgain, PolicyDifference};
 pub use rounds::Rounds;
 pub use said::{Said, Says};

@@ -360,13 +360,7 @@ impl<'a> Reclaims<'a> {
         if *name != self.volume.name {
             return Err(Stop::Nonsense("what becomes of a volume that is not the one that is decided"));
         }
-        let claim_ref = self.volume.claim_ref.as_ref();
-        let last = claim_ref.and_then(|claim_ref| {
-            let claim = self.index.last_claim(claim_ref);
-            let namespace = self.index.namespace_labels(&claim_ref.namespace);
-            let class = self.index.class_of(&self.volume.class);
-            FormerClaim::of_volume(self.chain, self.volume, claim.as_deref(), &namespace, &class)
-        });
+        let last = FormerClaim::of_volume(self.chain, self.volume, &*self.index);
         Ok(self.chain.reclaimed(self.volume, last.as_ref(), self.now, self.rounds)?.verdict)
     }
 }

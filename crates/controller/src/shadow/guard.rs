@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bindery_core::guard::{self, Case, Objection};
 use bindery_core::{
     Answer, Claim, ClaimKey, ClaimRef, Class, Cluster as _, Counted, Decision, Exchange, Lookup, Progress,
-    Question, Request, Source, Spread, Subject, Volume, VolumeIndex as _,
+    Question, RelatedLookup, Request, Source, Spread, Subject, Volume,
 };
 use bindery_policy::NamespaceLabels;
 use bindery_store::AsOf;
@@ -73,8 +73,10 @@ impl Objects for Then<'_> {
             _ => Lookup::Failed("it is not known what it was".into()),
         }
     }
+}
 
-    fn class(&self, name: &str) -> Lookup<Arc<Class>> {
+impl RelatedLookup for Then<'_> {
+    fn class_of(&self, name: &str) -> Lookup<Arc<Class>> {
         self.as_of.borrow().class_of(name)
     }
 
