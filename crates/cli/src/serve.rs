@@ -197,10 +197,7 @@ async fn run_replica(
     let identity = arguments.lease.settings().identity;
     let recording = arguments.journal.start(&identity, arguments.mode.name())?;
     let sending = arguments.sending.start(arguments.journal.journal.as_deref())?;
-    let journal = JournalCounts {
-        written: recording.as_ref().map(Recording::appender),
-        sent: sending.as_ref().map(Sending::counts),
-    };
+    let journal = counts_of_journal(recording.as_ref(), sending.as_ref());
     let replica = Replica::new(arguments, client, events, components, recording.as_ref())?;
     let admission_metrics = AdmissionMetrics::default();
     let cache = &arguments.engine.cache;
@@ -257,6 +254,10 @@ async fn run_replica(
         journal::end_sending(&ending, ended).await;
     }
     Ok(failed)
+}
+
+fn counts_of_journal(recording: Option<&Recording>, sending: Option<&Sending>) -> JournalCounts {
+    JournalCounts { written: recording.map(Recording::appender), sent: sending.map(Sending::counts) }
 }
 
 /// Waits for a signal, or for a task that ends by itself; returns the name of that task.
