@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::{root, shown};
+use super::files::{root, shown};
 
 /// A package as cargo resolved it.
 pub(crate) struct Package {

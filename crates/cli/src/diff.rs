@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 use bindery_core::Text;
-use bindery_journal::{Differed, Entry, Files, Told, What};
+use bindery_journal::{DecisionSummary, Differed, Entry, Files, What};
 use bindery_kube::PolicyObjects;
 use bindery_policy::{ObjectStatus, ShadowAnswer, ShadowDifference, ShadowReleased, ShadowStatus};
 use serde::Serialize;
@@ -218,7 +218,8 @@ fn size(Differed { kind, shadow, object, difference, active, instead, .. }: &Dif
 
 /// A difference of a journal, as a status has it.
 fn difference(at_ms: u64, differed: Differed) -> ShadowDifference {
-    let answer = |Told { answer, reason }| ShadowAnswer { answer: answer.into(), reason: reason.into() };
+    let answer =
+        |DecisionSummary { answer, reason }| ShadowAnswer { answer: answer.into(), reason: reason.into() };
     let Differed { object, claim, difference, active, instead, .. } = differed;
     ShadowDifference {
         time: time(at_ms).to_string().into(),
@@ -293,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_journal_has_all_differences_of_each_shadow() {
-        let told = |answer: &str| Told { answer: answer.into(), reason: String::new() };
+        let told = |answer: &str| DecisionSummary { answer: answer.into(), reason: String::new() };
         let differed = Differed {
             kind: "MatchPolicy".into(),
             shadow: "zone".into(),

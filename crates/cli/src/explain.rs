@@ -28,8 +28,8 @@ use crate::manifest::{self, Manifest};
 use crate::objects::Resource;
 use crate::output::Format;
 use crate::plan;
-use crate::plan::decider::Decider;
-use crate::plan::load::{self, Object};
+use crate::plan::decider::EngineAndPolicies;
+use crate::plan::load::{self, ManifestObject};
 use crate::policies::PolicyArguments;
 use crate::policies::object::{self, Hosts};
 use crate::policies::registry::RegistryModules;
@@ -90,7 +90,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         let namespace = arguments.namespace.as_deref().unwrap_or(DEFAULT);
         return recorded::explain(journal, &key(resource, namespace, name), at, arguments.output);
     }
-    let mut decider = Decider::load(&arguments.engine, &arguments.policies)?;
+    let mut decider = EngineAndPolicies::load(&arguments.engine, &arguments.policies)?;
     crate::block_on(async {
         let cluster = if arguments.files.is_empty() { Some(arguments.cluster().await?) } else { None };
         let mut unread = None;
@@ -216,6 +216,6 @@ fn lines(rows: &[(&str, String)]) -> String {
 }
 
 /// A text of an object, empty where there is none.
-fn text(object: &Object, pointer: &str) -> String {
+fn text(object: &ManifestObject, pointer: &str) -> String {
     object.value.pointer(pointer).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned()
 }

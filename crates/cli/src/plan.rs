@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use self::decider::Decider;
+use self::decider::EngineAndPolicies;
 use self::outcome::Plan;
 use crate::engine::EngineArguments;
 use crate::manifest;
@@ -54,7 +54,7 @@ pub(crate) struct Arguments {
 
 /// Runs `bindery plan`. Errors name file, object, field and remedy.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let decider = Decider::load(&arguments.engine, &arguments.policies)?;
+    let decider = EngineAndPolicies::load(&arguments.engine, &arguments.policies)?;
     let manifests = manifest::read(&arguments.files, arguments.recursive)?;
     let objects = load::sort(manifests)?;
     load::note_namespaces(&objects, &decider.policies);

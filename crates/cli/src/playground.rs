@@ -22,7 +22,7 @@ use crate::example::{self, Example};
 use crate::journal::recording::{JournalArguments, Recording};
 use crate::output;
 use crate::policies::{PolicyArguments, Purpose};
-use crate::stop::Stop;
+use crate::stop::StopSignals;
 
 /// Default address.
 const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8180);
@@ -71,7 +71,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         // Handled from here on, so that a signal cannot end the process before its files are removed.
-        let mut stop = Stop::new()?;
+        let mut stop = StopSignals::new()?;
         let listener = listen(arguments.address).await?;
         let address = listener.local_addr()?;
         let volumes = tempfile::Builder::new().prefix("bindery-playground-").tempdir();

@@ -59,7 +59,7 @@ use crate::engine::{CacheArgument, EngineArguments};
 use crate::journal::recording::{JournalArguments, Recording};
 use crate::journal::sending::{Sending, SendingArguments};
 use crate::policies::PolicyArguments;
-use crate::stop::Stop;
+use crate::stop::StopSignals;
 use crate::{logging, settings};
 
 /// How long a replica that ends waits for its last events. The next leader records them again, and a pod that
@@ -139,7 +139,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
 
 /// What a replica has from its start to its end.
 struct Process {
-    stop: Stop,
+    stop: StopSignals,
     startup: Startup,
     shutdown: CancellationToken,
     tasks: Tasks,
@@ -151,7 +151,7 @@ async fn run_until_stopped(arguments: &Arc<Arguments>) -> Result<()> {
     arguments.journal.check()?;
     arguments.sending.check(arguments.journal.journal.as_deref())?;
     let mut process = Process {
-        stop: Stop::new()?,
+        stop: StopSignals::new()?,
         startup: Startup::default(),
         shutdown: CancellationToken::new(),
         tasks: Tasks::new(),
@@ -197,10 +197,7 @@ async fn run_replica(
     let identity = arguments.lease.settings().identity;
     let recording = arguments.journal.start(&identity, arguments.mode.name())?;
     let sending = arguments.sending.start(arguments.journal.journal.as_deref())?;
-    let journal = JournalCounts {
-        written: recording.as_ref().map(Recording::appender),
-        sent: sending.as_ref().map(Sending::counts),
-    };
+    let journal = counts_of_journal(recording.as_ref(), sending.as_ref());
     let replica = Replica::new(arguments, client, events, components, recording.as_ref())?;
     let admission_metrics = AdmissionMetrics::default();
     let cache = &arguments.engine.cache;
@@ -259,8 +256,12 @@ async fn run_replica(
     Ok(failed)
 }
 
+fn counts_of_journal(recording: Option<&Recording>, sending: Option<&Sending>) -> JournalCounts {
+    JournalCounts { written: recording.map(Recording::appender), sent: sending.map(Sending::counts) }
+}
+
 /// Waits for a signal, or for a task that ends by itself; returns the name of that task.
-async fn until_ended(stop: &mut Stop, tasks: &mut Tasks) -> Option<&'static str> {
+async fn until_ended(stop: &mut StopSignals, tasks: &mut Tasks) -> Option<&'static str> {
     tokio::select! {
         () = stop.signalled() => {
             tracing::info!("ending");

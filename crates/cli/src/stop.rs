@@ -5,9 +5,9 @@ use futures::future::select_all;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// SIGINT, SIGTERM and SIGHUP.
-pub(crate) struct Stop(Vec<Signal>);
+pub(crate) struct StopSignals(Vec<Signal>);
 
-impl Stop {
+impl StopSignals {
     /// Handles the signals from now on.
     pub(crate) fn new() -> Result<Self> {
         let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];

@@ -1,7 +1,6 @@
 //! The binder: decides one object at a time and carries out the decisions that the guard allows.
 
 mod decide;
-mod families;
 mod foresee;
 mod label;
 mod perform;
@@ -10,6 +9,7 @@ mod repeats;
 mod report;
 mod review;
 mod run;
+mod sibling_locks;
 mod steer;
 mod stuck;
 mod swap;
@@ -26,12 +26,12 @@ use tokio::sync::Semaphore;
 use tracing::Instrument as _;
 
 use self::decide::Decided;
-use self::families::Families;
 pub(crate) use self::perform::OperationSubject;
 pub use self::perform::PendingOperation;
 pub use self::refresh::EVENT_REFRESH;
 use self::repeats::Repeats;
 pub use self::review::Reviewed;
+use self::sibling_locks::SiblingLocks;
 use self::stuck::Stuck;
 use self::touches::Touches;
 pub(crate) use self::unanswered::Unanswered;
@@ -140,7 +140,7 @@ pub struct Binder<P: Port> {
     observation: Observation,
     shadows: Shadows,
     recycle_permits: Semaphore,
-    families: Families,
+    sibling_locks: SiblingLocks,
     touches: Touches,
     repeats: Repeats,
     stuck: Stuck,
@@ -239,7 +239,7 @@ impl<P: Port> Binder<P> {
             observation,
             shadows,
             recycle_permits,
-            families: Families::default(),
+            sibling_locks: SiblingLocks::default(),
             touches: Touches::default(),
             repeats: Repeats::default(),
             stuck: Stuck::default(),

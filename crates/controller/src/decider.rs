@@ -16,7 +16,7 @@ use bindery_core::{
     Answer, Cluster, Decision, DecisionLimits, Engine, EngineFault, Exchange, Key, Lookup, Narrowed,
     Question, Recorder, Request, Source, Stop, Subject, Text, Timestamp,
 };
-use bindery_policy::{Basis, Filtered, Reclaims, Rejections, Rests, Rounds, Unscored};
+use bindery_policy::{CollectedEvidence, Filtered, Reclaims, Rejections, Rounds, SpreadCounts, Unscored};
 use bindery_store::{Kind, LiveReads, Revision, Store};
 use parking_lot::RwLock;
 
@@ -77,9 +77,9 @@ pub(crate) struct EngineRun {
     /// Set if there were more candidates than the policies score.
     pub(crate) unscored: Option<Unscored>,
     /// The numbers of siblings' volumes that policies have read.
-    pub(crate) rests: Rests,
+    pub(crate) spread_counts: SpreadCounts,
     /// The answers of the policies that apply, for the journal; `None` without a journal, policy or decision.
-    pub(crate) basis: Option<Basis>,
+    pub(crate) collected: Option<CollectedEvidence>,
     /// What policies require of volumes before they judge any.
     pub(crate) required: Option<Arc<Narrowed>>,
 }
@@ -150,15 +150,15 @@ impl<P: Port> Decider<P> {
         if let Subject::SyncClaim(claim) = &request.subject {
             session = session.for_claim(claim.key.clone(), claim.uid.clone());
         }
-        let (mut rejections, mut unscored, mut rests) = (None, None, Rests::default());
-        let (mut basis, mut required) = (None, None);
+        let (mut rejections, mut unscored, mut spread_counts) = (None, None, SpreadCounts::default());
+        let (mut collected, mut required) = (None, None);
         let EngineAnswer { answer, exchanges, fuel } = match policed {
             (None, None) => told(engine, request, reads, &mut session),
             (None, Some(volume)) => {
                 let chain = &policies.chain;
                 let mut reclaims = Reclaims::new(&mut session, volume, chain, request.now, rounds);
                 let answer = told(engine, request, reads, &mut reclaims);
-                basis = reclaims.into_basis();
+                collected = reclaims.into_collected();
                 answer
             }
             (Some(claim), _) => {
@@ -167,9 +167,9 @@ impl<P: Port> Decider<P> {
                     Some(mut filtered) => {
                         let answer = told(engine, request, reads, &mut filtered);
                         (rejections, unscored) = (filtered.rejections(), filtered.unscored());
-                        basis = (self.records && answer.answer.is_ok()).then(|| filtered.basis());
+                        collected = (self.records && answer.answer.is_ok()).then(|| filtered.collected());
                         required = filtered.required().map(Arc::new);
-                        rests = filtered.into_rests();
+                        spread_counts = filtered.into_spread_counts();
                         answer
                     }
                     None => told(engine, request, reads, &mut session),
@@ -188,8 +188,8 @@ impl<P: Port> Decider<P> {
             in_flight,
             rejections,
             unscored,
-            rests,
-            basis,
+            spread_counts,
+            collected,
             required,
         };
         (answer, run)

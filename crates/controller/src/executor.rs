@@ -61,7 +61,7 @@ pub(crate) struct Carried {
 
 /// Whether the steps still follow each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Chain {
+enum Sequence {
     Unbroken,
     Broken,
 }
@@ -100,9 +100,9 @@ impl<P: Port> Executor<P> {
         rejections: Option<&Rejections>,
     ) -> Carried {
         let mut carried = Carried { known, ..Carried::default() };
-        let mut chain = Chain::Unbroken;
+        let mut sequence = Sequence::Unbroken;
         for step in &decision.steps {
-            if chain == Chain::Broken && step.follows != Follows::Regardless {
+            if sequence == Sequence::Broken && step.follows != Follows::Regardless {
                 // A step that was not carried out must not count as done, even if the decision tolerates the
                 // failure before it.
                 if is_awaited(&step.action) && carried.failure.is_none() {
@@ -121,14 +121,14 @@ impl<P: Port> Executor<P> {
             match step.follows {
                 Follows::Success => {
                     carried.failure = Some(error);
-                    chain = Chain::Broken;
+                    sequence = Sequence::Broken;
                 }
                 Follows::Tolerated => {
                     tracing::warn!(%error, "a write failed that its decision does not depend on");
                     // Upstream leaves the repetition to its resync.
                     carried.again_within(error.retry_after().unwrap_or_default().max(TOLERATED_RETRY));
                     carried.tolerated = Some(error);
-                    chain = Chain::Broken;
+                    sequence = Sequence::Broken;
                 }
                 Follows::Regardless => tracing::warn!(%error, "a last write failed"),
             }

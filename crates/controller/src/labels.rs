@@ -11,13 +11,13 @@ use bindery_policy::Scored;
 const LABELS_MAX: usize = 32;
 
 /// The volumes that a claim may get.
-pub(crate) struct Candidates {
+pub(crate) struct ClaimCandidates {
     /// In upstream's order.
     volumes: Vec<Candidate>,
     ranks: Ranks,
 }
 
-impl Candidates {
+impl ClaimCandidates {
     pub(crate) fn of(claim: &Claim, allowed: &[Scored]) -> Self {
         let is_choice = allowed.len() > LABELS_MAX;
         let ranks = Ranks(is_choice.then(|| hash(0x811c_9dc5, claim.uid.0.as_bytes())));
@@ -88,18 +88,18 @@ impl Candidate {
 /// rest. Scores choose within a topology, never the topology. Where there are more topologies than a claim
 /// gets labels, those that serve most of the pod's claims come first. Where volumes are more than labels,
 /// each claim has an order of its own among those that are equal.
-pub(crate) fn labels(claims: &[Candidates]) -> Vec<BTreeSet<Text>> {
+pub(crate) fn labels(claims: &[ClaimCandidates]) -> Vec<BTreeSet<Text>> {
     let (topologies, labelled) = (topologies(claims), claims.iter().enumerate());
     labelled.map(|(claim, candidates)| first_of_each(&topologies, claim, candidates.ranks)).collect()
 }
 
 /// Whether one topology has a volume for each claim that no other claim is offered.
-pub(crate) fn are_enough(claims: &[Candidates]) -> bool {
+pub(crate) fn are_enough(claims: &[ClaimCandidates]) -> bool {
     topologies(claims).iter().any(|topology| topology.owners.len() == claims.len())
 }
 
 /// The topologies of all candidates.
-fn topologies(claims: &[Candidates]) -> Vec<Topology<'_>> {
+fn topologies(claims: &[ClaimCandidates]) -> Vec<Topology<'_>> {
     let mut topologies: BTreeMap<Option<u64>, Topology<'_>> = BTreeMap::new();
     for (claim, candidates) in claims.iter().enumerate() {
         for candidate in &candidates.volumes {
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     /// Candidates of claims: volume, topology and score of each.
-    fn claims(claims: &[&[(&str, u64, u32)]]) -> Vec<Candidates> {
+    fn claims(claims: &[&[(&str, u64, u32)]]) -> Vec<ClaimCandidates> {
         let candidate = |(volume, topology, score): &(&str, u64, u32)| Candidate {
             volume: (*volume).into(),
             topology: Some(*topology),
@@ -222,7 +222,7 @@ mod tests {
         };
         let volumes = |of_claim: &&[(&str, u64, u32)]| of_claim.iter().map(candidate).collect();
         let ranks = Ranks(None);
-        claims.iter().map(|of_claim| Candidates { volumes: volumes(of_claim), ranks }).collect()
+        claims.iter().map(|of_claim| ClaimCandidates { volumes: volumes(of_claim), ranks }).collect()
     }
 
     fn labelled(given: &[&[(&str, u64, u32)]]) -> Vec<Vec<String>> {
@@ -269,7 +269,7 @@ mod tests {
     /// The volumes with the label of a claim of that UID.
     fn labelled_for(uid: &str, volumes: &[Scored]) -> BTreeSet<Text> {
         let claim = Claim { uid: uid.into(), ..bindery_kit::claim(ClaimKey::new("ns", "c")) };
-        labels(&[Candidates::of(&claim, volumes)]).remove(0)
+        labels(&[ClaimCandidates::of(&claim, volumes)]).remove(0)
     }
 
     #[test]

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
-pub(crate) use self::compare::{Foreseen, Observer};
+pub(crate) use self::compare::{BinderObserver, Foreseen};
 
 /// How long a claim may be awaited before a log line names it: under load upstream takes seconds.
 const OVERDUE: Duration = Duration::from_secs(60);

@@ -44,10 +44,6 @@ pub trait Port: Send + Sync + 'static {
     }
 
     /// Makes one write of mode steer, as one request.
-    ///
-    /// # Errors
-    ///
-    /// As those of [`Port::write`].
     fn steer(&self, _write: &SteerWrite) -> impl Future<Output = Result<Written, WriteError>> + Send {
         async { Err(WriteError::Failed("this port serves no binder in mode steer".to_owned())) }
     }
@@ -112,7 +108,7 @@ pub enum WriteError {
     /// Bindery lacks the right, or a policy denies the write (403). The operator has to allow it.
     #[error("forbidden: {0}; {remedy}", remedy = remedy_of(.0))]
     Forbidden(String),
-    /// The API server does not know who writes (401).
+    /// The API server does not know the user of the write (401).
     #[error("the API server does not accept the credentials (401): {0}")]
     Unauthorized(String),
     /// The API server is busy (429, or 503 with Retry-After): retried, not before this delay has passed.

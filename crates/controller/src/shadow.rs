@@ -184,7 +184,7 @@ impl Shadows {
             exchanges: run.exchanges.clone(),
             active: Active::Decided(made.clone()),
             at: run.at,
-            counted: run.rests.counted.clone(),
+            counted: run.spread_counts.counted.clone(),
             rejections: run.rejections.clone(),
         });
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bindery_core::steer::{Choice, Reservation, SteerWrite, fence};
 use bindery_core::{Claim, ClaimPhase, ClaimTarget, Text, Volume, VolumePhase};
 
-/// What is known of a claim, as the overlay has it.
-pub(crate) struct Known<'a> {
+/// A claim and the volumes that concern it, as the overlay has them.
+pub(crate) struct ClaimAndVolumes<'a> {
     /// The claim; `None` if it does not exist.
     pub(crate) claim: Option<&'a Claim>,
     /// The volumes whose claimRef has its namespace and name.
@@ -33,19 +33,19 @@ pub(crate) enum Next {
 
 /// What is to be done next for a claim. A reservation that nothing needs comes first: its volume is offered
 /// on.
-pub(crate) fn next(known: &Known<'_>) -> Next {
-    if let Some(write) = known.naming.iter().find_map(|volume| undo(known, volume)) {
+pub(crate) fn next(state: &ClaimAndVolumes<'_>) -> Next {
+    if let Some(write) = state.naming.iter().find_map(|volume| undo(state, volume)) {
         return Next::Write(write);
     }
-    let Some(claim) = known.claim.filter(|claim| claim.waits_steered()) else { return Next::Rest };
-    if let Some(volume) = known.naming.iter().find(|volume| volume.is_bound_to(claim)) {
+    let Some(claim) = state.claim.filter(|claim| claim.waits_steered()) else { return Next::Rest };
+    if let Some(volume) = state.naming.iter().find(|volume| volume.is_bound_to(claim)) {
         // Upstream cannot carry out one that was kept: it was to be removed.
         let is_own = volume.reservation().is_some_and(|reservation| reservation.uid == claim.uid)
-            && !known.kept.contains(&volume.name);
+            && !state.kept.contains(&volume.name);
         return if is_own { Next::Touch(claim.target()) } else { Next::Rest };
     }
     let Some(choice) = claim.choice.as_deref() else { return Next::Choose };
-    let free = known.chosen.filter(|volume| volume.uid == choice.uid && volume.claim_ref.is_none());
+    let free = state.chosen.filter(|volume| volume.uid == choice.uid && volume.claim_ref.is_none());
     match free {
         Some(volume) if !choice.withdrawn => {
             Next::Write(SteerWrite::Reserve { volume: volume.target(), reservation: Reservation::of(claim) })
@@ -65,17 +65,17 @@ pub(crate) fn withdrawal(claim: &Claim, choice: &Choice) -> SteerWrite {
 
 /// The write that removes Bindery's reservation from a volume, or the annotation of one that upstream has
 /// carried out.
-fn undo(known: &Known<'_>, volume: &Volume) -> Option<SteerWrite> {
+fn undo(state: &ClaimAndVolumes<'_>, volume: &Volume) -> Option<SteerWrite> {
     if let Some(reservation) = volume.reservation() {
-        let is_needed = known.claim.is_some_and(|claim| is_needed(claim, volume, reservation));
-        let is_undone = !is_needed && !known.kept.contains(&volume.name);
+        let is_needed = state.claim.is_some_and(|claim| is_needed(claim, volume, reservation));
+        let is_undone = !is_needed && !state.kept.contains(&volume.name);
         return is_undone.then(|| SteerWrite::Release { volume: volume.target() });
     }
     let uid = volume.claim_ref.as_ref()?.uid.as_ref()?;
     // Upstream's next write of the volume would fail before that.
     let is_done = volume.phase != VolumePhase::Available;
     let binds = |claim: &Claim| claim.uid == *uid && claim.status.phase != ClaimPhase::Bound;
-    let is_left = volume.annotations.reserved_for.is_some() && is_done && !known.claim.is_some_and(binds);
+    let is_left = volume.annotations.reserved_for.is_some() && is_done && !state.claim.is_some_and(binds);
     is_left.then(|| SteerWrite::Forget { volume: volume.target() })
 }
 

@@ -48,10 +48,6 @@ struct Started {
 
 impl UpstreamMetrics {
     /// Encodes all of them, under upstream's names.
-    ///
-    /// # Errors
-    ///
-    /// The encoder's writer fails.
     pub fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let mut metric = |name, help, metric: &dyn EncodeMetric| {
             metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)

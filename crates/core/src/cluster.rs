@@ -344,10 +344,6 @@ macro_rules! typed_questions {
         impl dyn Cluster + '_ {
             $(
                 #[doc = concat!("Asks `", stringify!($question), "`.")]
-                ///
-                /// # Errors
-                ///
-                /// The call cannot go on.
                 pub fn $name(&mut self, $($arg: $type),*) -> Result<$result, Stop> {
                     match self.ask($question)? {
                         Answer::$answer(answer) => Ok(answer),

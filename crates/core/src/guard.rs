@@ -121,10 +121,6 @@ pub struct Reclaim {
 /// Checks a decision, which is then carried out as a whole or not at all.
 ///
 /// A refusal outranks [`Objection::Prove`]: no live read is spent on a decision that is refused anyway.
-///
-/// # Errors
-///
-/// The decision is not carried out: see [`Objection`].
 pub fn check(case: &Case<'_>) -> Result<(), Objection> {
     size::check(case.decision, || case.request.subject.key())?;
     let whole = StepCheck { case, effects: &Effects::default(), step: None };

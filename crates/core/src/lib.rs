@@ -73,7 +73,7 @@ pub use siblings::{Counted, Counts, Siblings, Spread};
 pub use steer::{Choice, Reservation, SteerWrite};
 pub use verdict::{Fate, GuardRead, GuardVerdict, MatchVerdict, ReclaimVerdict};
 pub use volume::{ClaimRef, ReclaimPolicy, Volume, VolumeAnnotations, VolumeMode, VolumePhase};
-pub use volume_index::{Scanned, VolumeIndex};
+pub use volume_index::{RelatedLookup, Scanned, VolumeIndex};
 
 /// Finalizer of this controller on in-tree, dynamically provisioned volumes with policy Delete
 /// (KEP-2644, `PVDeletionInTreeProtectionFinalizer`).

@@ -1,4 +1,4 @@
-//! What stands between a cluster and an engine reads volumes by this, without handles and pages.
+//! What stands between a cluster and an engine reads by these, without handles and pages.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -20,8 +20,24 @@ pub struct Scanned<'a> {
     pub slot: Slot,
 }
 
+/// Looks up what policies may read beside a claim or a volume.
+pub trait RelatedLookup {
+    /// The labels of a namespace.
+    fn namespace_labels(&self, name: &str) -> Lookup<Arc<BTreeMap<Text, Text>>>;
+
+    /// A class.
+    fn class_of(&self, name: &str) -> Lookup<Arc<Class>>;
+
+    /// The volumes of a claim's siblings. Only for declared spreads.
+    fn siblings(&self, claim: &Claim, spread: &Spread) -> Counted;
+
+    /// The claim that a claimRef with a UID names, as it was last seen: also where it is gone, if claims that
+    /// are gone are kept.
+    fn last_claim(&self, claim_ref: &ClaimRef) -> Option<Arc<Claim>>;
+}
+
 /// A cluster whose volumes can be read without handles and pages, for what stands between it and an engine.
-pub trait VolumeIndex: Cluster {
+pub trait VolumeIndex: Cluster + RelatedLookup {
     /// Gives `each` the free volumes that meet the query, in ascending (capacity, name), until it breaks.
     /// Volumes that do not meet the requirements may be left out. Rows have these columns.
     fn scan(
@@ -34,17 +50,4 @@ pub trait VolumeIndex: Cluster {
 
     /// The handle of a volume that the last scan has given; numbered by first mention.
     fn handle(&mut self, volume: &str) -> Option<Handle>;
-
-    /// The labels of a namespace.
-    fn namespace_labels(&self, name: &str) -> Lookup<Arc<BTreeMap<Text, Text>>>;
-
-    /// The claim that a claimRef with a UID names, as it was last seen: also where it is gone, if claims that
-    /// are gone are kept.
-    fn last_claim(&self, claim_ref: &ClaimRef) -> Option<Arc<Claim>>;
-
-    /// A class.
-    fn class_of(&self, name: &str) -> Lookup<Arc<Class>>;
-
-    /// The volumes of a claim's siblings, as they are now. Only for declared spreads.
-    fn siblings(&self, claim: &Claim, spread: &Spread) -> Counted;
 }

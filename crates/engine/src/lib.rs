@@ -58,10 +58,6 @@ impl Engine for DefaultEngine {
 }
 
 /// Decides `request`, asking `cluster` for what it needs.
-///
-/// # Errors
-///
-/// A question stopped the call, so there is no decision.
 pub fn decide(request: &Request, cluster: &mut dyn Cluster) -> Result<Decision, Stop> {
     let mut call = Call::new(cluster, &request.subject);
     let outcome = route(&mut call, &request.subject);

@@ -36,7 +36,7 @@ impl Memory {
     }
 }
 
-/// Why an engine got no more time, memory or table.
+/// Why an engine did not get more time, memory or table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Excess {
     #[error("past its deadline")]

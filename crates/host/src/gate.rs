@@ -78,10 +78,6 @@ pub(crate) struct Pass<'a>(&'a Shared);
 impl Gate {
     /// A gate for `room` decisions at a time. Its clock has a thread of its own: a task of an asynchronous
     /// runtime would stop exactly when decisions keep the runtime's threads busy.
-    ///
-    /// # Errors
-    ///
-    /// The thread cannot be started.
     pub(crate) fn new(room: u32, engine: EngineWeak) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             state: Mutex::default(),

@@ -63,7 +63,7 @@ use cache::{Cache, InUse};
 use contract::Contract;
 use engine::Shared;
 use gate::Gate;
-use settings::Slot;
+use settings::InstanceLimits;
 
 /// Largest component that is compiled, in bytes. Engines in Rust have tens of KiB; engines that contain an
 /// interpreter have up to 20 MiB.
@@ -128,12 +128,12 @@ struct Compiled {
 }
 
 impl Runtime {
-    fn new(options: &Options, slot: &Slot) -> Result<Self, HostError> {
+    fn new(options: &Options, instance: &InstanceLimits) -> Result<Self, HostError> {
         if options.concurrency == 0 {
             return Err(HostError::NoConcurrency);
         }
         let runtime = |reason: String| HostError::Runtime(reason);
-        let config = settings::config(options.concurrency, slot);
+        let config = settings::config(options.concurrency, instance);
         let engine = wasmtime::Engine::new(&config).map_err(|error| runtime(format!("{error:#}")))?;
         let fingerprint = settings::fingerprint(&config, &engine);
         let open = |folder| Cache::open(folder, options.cache_bytes_max, fingerprint);
@@ -185,10 +185,6 @@ impl Host {
 
     /// Loads an engine from the bytes of a component. Compiling it, where it is not in the cache, takes
     /// milliseconds for an engine in Rust and seconds for one that contains an interpreter.
-    ///
-    /// # Errors
-    ///
-    /// This host cannot run it.
     pub fn load(&self, bytes: &[u8], limits: Limits) -> Result<ComponentEngine, LoadError> {
         let Compiled { component, digest, kept } = self.runtime.compile(bytes, COMPONENT_BYTES_MAX)?;
         let version = load::ENGINE.check(&self.runtime.shared.engine, &component)?;
@@ -208,19 +204,11 @@ impl Host {
     }
 
     /// Compiles the bytes of a component, so that the cache has them.
-    ///
-    /// # Errors
-    ///
-    /// They are no component, do not compile, or cannot be kept.
     pub fn compile(&self, bytes: &[u8]) -> Result<(), LoadError> {
         self.runtime.fill_cache(bytes, COMPONENT_BYTES_MAX)
     }
 
     /// Loads an engine from a file, as [`Host::load`].
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be read, or this host cannot run it.
     pub fn load_file(&self, path: impl AsRef<Path>, limits: Limits) -> Result<ComponentEngine, LoadError> {
         self.load(&read(path.as_ref(), COMPONENT_BYTES_MAX)?, limits)
     }

@@ -122,20 +122,12 @@ impl PolicyHost {
     }
 
     /// Compiles the bytes of a component, so that the cache has them.
-    ///
-    /// # Errors
-    ///
-    /// They are no component, do not compile, or cannot be kept.
     pub fn compile(&self, bytes: &[u8]) -> Result<(), LoadError> {
         self.runtime.fill_cache(bytes, Self::COMPONENT_BYTES_MAX)
     }
 
     /// Loads a policy from the bytes of a component. Compiling one that contains an interpreter, where it is
     /// not in the cache, takes seconds.
-    ///
-    /// # Errors
-    ///
-    /// This host cannot run it, or what it says about itself breaks a rule.
     pub fn load(&self, bytes: &[u8], limits: Limits) -> Result<ComponentPolicy, LoadError> {
         let Compiled { component, digest, kept } = self.runtime.compile(bytes, Self::COMPONENT_BYTES_MAX)?;
         let engine = &self.runtime.shared.engine;

@@ -18,7 +18,7 @@ pub const FUEL_SCHEDULE: &str = "wasmtime 48, operator costs 1, copy-on-write";
 pub(crate) const STACK_BYTES: usize = 256 << 10;
 
 /// What one instance of a component may have.
-pub(crate) struct Slot {
+pub(crate) struct InstanceLimits {
     /// Core instances.
     core_instances: u32,
     /// Tables.
@@ -31,17 +31,17 @@ pub(crate) struct Slot {
     extended_const: bool,
 }
 
-/// A slot for an engine: the module itself and what `wit-component` puts around it.
-pub(crate) const ENGINE: Slot = Slot {
+/// Of an engine: the module itself and what `wit-component` puts around it.
+pub(crate) const ENGINE: InstanceLimits = InstanceLimits {
     core_instances: 4,
     tables: 4,
     table_elements: Limits::TABLE_ELEMENTS_MAX,
     memory_bytes: Limits::MEMORY_BYTES_MAX,
     extended_const: false,
 };
-/// A slot for a policy, which may contain an interpreter: a component of componentize-py has 38 core
+/// Of a policy, which may contain an interpreter: a component of componentize-py has 38 core
 /// instances and begins with 12.4 MiB; one of componentize-js has a table of 7,688 elements.
-pub(crate) const POLICY: Slot = Slot {
+pub(crate) const POLICY: InstanceLimits = InstanceLimits {
     core_instances: 64,
     tables: 64,
     table_elements: Limits::POLICY_TABLE_ELEMENTS_MAX,
@@ -88,19 +88,19 @@ fn operator_costs() -> OperatorCost {
     costs
 }
 
-/// A pool for this number of instances. With a pool, instantiating only resets a slot.
-fn pool(instances: u32, slot: &Slot) -> PoolingAllocationConfig {
+/// A pool for this number of instances. With a pool, instantiating only resets a instance.
+fn pool(instances: u32, instance: &InstanceLimits) -> PoolingAllocationConfig {
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(instances)
-        .total_core_instances(instances * slot.core_instances)
-        .max_core_instances_per_component(slot.core_instances)
+        .total_core_instances(instances * instance.core_instances)
+        .max_core_instances_per_component(instance.core_instances)
         .total_memories(instances)
         .max_memories_per_component(1)
-        .max_memory_size(slot.memory_bytes)
-        .total_tables(instances * slot.tables)
-        .max_tables_per_component(slot.tables)
-        .max_tables_per_module(slot.tables)
-        .table_elements(slot.table_elements)
+        .max_memory_size(instance.memory_bytes)
+        .total_tables(instances * instance.tables)
+        .max_tables_per_component(instance.tables)
+        .max_tables_per_module(instance.tables)
+        .table_elements(instance.table_elements)
         // Dirty pages are zeroed by copying instead of being returned to the kernel, which would fault them
         // in again for the next decision. Linux 6.7 and later tell which pages are dirty; on older kernels
         // all of these are zeroed.
@@ -111,15 +111,15 @@ fn pool(instances: u32, slot: &Slot) -> PoolingAllocationConfig {
 }
 
 /// The settings of a host with room for this number of instances.
-pub(crate) fn config(instances: u32, slot: &Slot) -> Config {
+pub(crate) fn config(instances: u32, instance: &InstanceLimits) -> Config {
     let mut config = Config::new();
     config
         .strategy(Strategy::Cranelift)
         .cranelift_opt_level(OptLevel::Speed)
-        .allocation_strategy(InstanceAllocationStrategy::Pooling(pool(instances, slot)))
+        .allocation_strategy(InstanceAllocationStrategy::Pooling(pool(instances, instance)))
         .memory_init_cow(true)
         // Address space for 64 instances is 1.1 GiB rather than 258; the price is a bounds check, 1%.
-        .memory_reservation(slot.memory_bytes as u64)
+        .memory_reservation(instance.memory_bytes as u64)
         .memory_guard_size(64 << 10)
         .memory_may_move(false)
         .max_wasm_stack(STACK_BYTES)
@@ -140,7 +140,7 @@ pub(crate) fn config(instances: u32, slot: &Slot) -> Config {
         .wasm_memory64(false)
         .wasm_wide_arithmetic(false)
         .wasm_custom_page_sizes(false)
-        .wasm_extended_const(slot.extended_const);
+        .wasm_extended_const(instance.extended_const);
     config
 }
 

@@ -39,7 +39,7 @@ pub(crate) struct BlockDecoder {
     decoder: Decoder<'static, Bounded>,
 }
 
-/// Takes no more bytes than it may.
+/// Takes at most as many bytes as it may.
 struct Bounded {
     bytes: Vec<u8>,
     max: usize,

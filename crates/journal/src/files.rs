@@ -96,10 +96,6 @@ impl Files {
     }
 
     /// Opens the journals of a folder, or the one of a file, each with its name.
-    ///
-    /// # Errors
-    ///
-    /// As [`Files::open`].
     pub fn open_each(path: &Path) -> Result<Vec<(String, Self)>, FileError> {
         let mut by_name: BTreeMap<String, VecDeque<PathBuf>> = BTreeMap::new();
         for file in list(path)? {

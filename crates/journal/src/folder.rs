@@ -71,7 +71,7 @@ struct Current {
 }
 
 impl Series {
-    /// The series and the number of a file; `None` if it is no file of a journal.
+    /// The series and the number of a file; `None` if it is not a file of a journal.
     pub(crate) fn of(path: &Path) -> Option<(Self, u64)> {
         let stem = path.file_name()?.to_str()?.strip_suffix(EXTENSION)?.strip_suffix('.')?;
         let (name, number) = stem.rsplit_once('-')?;
@@ -100,7 +100,7 @@ impl Series {
 }
 
 impl FolderWriter {
-    /// A writer into this folder, which is created if it is missing. `header` says who writes; its number,
+    /// A writer into this folder, which is created if it is missing. `header` names the writer; its number,
     /// digest and time are set for each file.
     pub fn new(folder: &Path, rotation: Rotation, header: Header) -> Self {
         let folder = folder.to_owned();
@@ -108,10 +108,6 @@ impl FolderWriter {
     }
 
     /// Creates the folder if it is missing, and takes a journal in it.
-    ///
-    /// # Errors
-    ///
-    /// The folder cannot be used.
     pub fn take(&mut self) -> io::Result<()> {
         if self.taken.is_some() {
             return Ok(());

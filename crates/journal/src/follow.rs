@@ -17,7 +17,7 @@ use crate::{ChainDigest, Entry, Place, ReadError, Reader, What};
 /// removed before they were read are counted, and so are damaged ones.
 pub struct Follower {
     folder: PathBuf,
-    /// The journals by their names, the one whose turn it is first.
+    /// The journals by their names, the next one first.
     journals: Vec<(String, Journal)>,
 }
 
@@ -92,10 +92,6 @@ impl Follower {
     }
 
     /// Finds the files, and those that are missing. The next journal has its turn.
-    ///
-    /// # Errors
-    ///
-    /// The folder cannot be read.
     pub fn look(&mut self) -> io::Result<()> {
         let mut found: BTreeMap<String, Vec<Found>> = BTreeMap::new();
         for path in files_of(&self.folder)? {

@@ -31,7 +31,7 @@ pub use files::{Ending, FileError, Files, FilesError};
 pub use folder::{FolderWriter, Rotation};
 pub use follow::{Followed, Follower, Position};
 pub use reader::{Place, ReadError, Reader};
-pub use record::{Differed, Entry, Gap, Header, Record, Redacted, Swap, Told, What, Wrote};
+pub use record::{DecisionSummary, Differed, Entry, Gap, Header, Record, Redacted, Swap, What, Wrote};
 pub use redact::{Redaction, Redactor};
 pub use replay::{Replayed, replay};
 pub use writer::{Appender, Counts, JournalWriter, Sink, Written, may_log};

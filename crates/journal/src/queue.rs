@@ -30,7 +30,7 @@ struct Waiting {
     bytes: usize,
     /// When the oldest of them came, or one before it.
     since: Option<Instant>,
-    /// It takes no more.
+    /// It takes no further records.
     ended: bool,
 }
 
@@ -51,7 +51,7 @@ impl Queue {
         true
     }
 
-    /// Takes no more records.
+    /// Takes no further records.
     pub(crate) fn end(&self) {
         self.waiting.lock().ended = true;
         self.changed.notify_one();

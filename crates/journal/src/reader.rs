@@ -110,10 +110,6 @@ impl fmt::Display for Place {
 
 impl<R: Read> Reader<R> {
     /// Opens a file.
-    ///
-    /// # Errors
-    ///
-    /// The source failed or holds no journal.
     pub fn open(mut source: R) -> Result<Self, ReadError> {
         let mut magic = [0; MAGIC.len()];
         let read = fill(&mut source, &mut magic)?;
@@ -139,7 +135,7 @@ impl<R: Read> Reader<R> {
         self.chain
     }
 
-    /// What a file of format 2 continues, and who wrote it.
+    /// What a file of format 2 continues, and its writer.
     pub fn header(&self) -> Option<&Header> {
         match &self.format {
             Format::One => None,

@@ -152,15 +152,15 @@ pub struct Differed {
     /// How it differs, such as `other-volume`.
     pub difference: String,
     /// What was decided.
-    pub active: Told,
+    pub active: DecisionSummary,
     /// What the shadow decided.
-    pub instead: Told,
+    pub instead: DecisionSummary,
 }
 
 /// A decision in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Told {
+pub struct DecisionSummary {
     /// What is done.
     pub answer: String,
     /// Why; empty where that is clear.
@@ -179,7 +179,7 @@ pub struct Gap {
     pub to_ms: u64,
 }
 
-/// The first bytes of a file say what it continues, and who wrote it.
+/// The first bytes of a file say what it continues, and name its writer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Header {
@@ -288,10 +288,6 @@ impl Entry {
     }
 
     /// Takes the first entry from the records of a block; returns what follows it.
-    ///
-    /// # Errors
-    ///
-    /// The bytes are no entry.
     pub fn decode(bytes: &[u8]) -> postcard::Result<(Self, &[u8])> {
         let cut = || postcard::Error::DeserializeUnexpectedEnd;
         let (head, rest) = bytes.split_at_checked(RECORD_HEAD).ok_or_else(cut)?;

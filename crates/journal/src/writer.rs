@@ -37,17 +37,9 @@ pub trait Sink: Send {
     fn write(&mut self, plain: &[u8]) -> io::Result<Written>;
 
     /// Forces what was written to the disk.
-    ///
-    /// # Errors
-    ///
-    /// The disk has failed.
     fn sync(&mut self) -> io::Result<()>;
 
     /// Ends the journal after the last block.
-    ///
-    /// # Errors
-    ///
-    /// The disk has failed.
     fn end(&mut self) -> io::Result<()>;
 
     /// Bytes that are free; `None` if that is unknown.
@@ -128,10 +120,6 @@ struct Worker<S> {
 
 impl JournalWriter {
     /// Starts the thread.
-    ///
-    /// # Errors
-    ///
-    /// The thread cannot be started.
     pub fn start(sink: impl Sink + 'static) -> io::Result<Self> {
         let (end, ended) = mpsc::channel();
         let shared = Arc::new(Shared { free: AtomicU64::new(u64::MAX), ..Shared::default() });
@@ -150,7 +138,7 @@ impl JournalWriter {
         Appender(Arc::clone(&self.shared))
     }
 
-    /// Takes no more records, and waits until all are written, but no longer than `patience`. Returns the
+    /// Takes no further records, and waits until all are written, but no longer than `patience`. Returns the
     /// counts; records that still wait are lost with the process.
     pub fn finish(mut self, patience: Duration) -> Counts {
         self.shared.queue.end();
@@ -292,7 +280,7 @@ impl Block {
         self.plain.len()
     }
 
-    /// Says before the next records that some are missing. A gap is no record that was made.
+    /// Says before the next records that some are missing. A gap is not a record that was made.
     fn add_gap(&mut self, gap: Gap) {
         let entry = Entry { at_ms: now_ms(), what: What::Gap(gap) };
         if let Ok(bytes) = entry.encode() {

@@ -9,8 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bindery_journal::{
-    Differed, Ending, Entry, Files, FilesError, FolderWriter, Gap, Place, ReadError, Reader, Rotation,
-    Sink as _, Swap, Told, What, Wrote,
+    DecisionSummary, Differed, Ending, Entry, Files, FilesError, FolderWriter, Gap, Place, ReadError, Reader,
+    Rotation, Sink as _, Swap, What, Wrote,
 };
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
@@ -80,7 +80,7 @@ fn entries(names: &[&str]) -> Vec<Entry> {
 
 fn differed() -> Differed {
     let text = str::to_owned;
-    let told = |answer| Told { answer: text(answer), reason: String::new() };
+    let told = |answer| DecisionSummary { answer: text(answer), reason: String::new() };
     Differed {
         kind: text("MatchPolicy"),
         shadow: text("zones"),

@@ -16,7 +16,7 @@ use tower::timeout::TimeoutLayer;
 use tower_http::timeout::ResponseBodyTimeoutLayer;
 
 use crate::credentials::{Credentials, CredentialsError, kubeconfig};
-use crate::encoding::Object;
+use crate::encoding::EncodedObject;
 use crate::events::Rate;
 use crate::limit::{Limit, Permit, Pressure};
 use crate::metrics::RequestMetrics;
@@ -99,10 +99,6 @@ impl ApiClient {
     /// files that it names are read again when they change.
     ///
     /// The future may be dropped at any time: this kills a credential plugin that runs.
-    ///
-    /// # Errors
-    ///
-    /// The kubeconfig, or a file that it names, cannot be used or asks for something that is not supported.
     pub async fn from_kubeconfig(path: &Path) -> Result<Self, CredentialsError> {
         Ok(Credentials::follow(kubeconfig::read(Some(path), None).await?).await?.into())
     }
@@ -110,10 +106,6 @@ impl ApiClient {
     /// The client of a context of a kubeconfig as kubectl finds both, and the namespace of the context.
     /// Without a path the kubeconfig is that of `KUBECONFIG`, else `~/.kube/config`; without a name the
     /// context is the current one.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`ApiClient::from_kubeconfig`].
     pub async fn of_user(
         path: Option<&Path>,
         context: Option<&str>,
@@ -124,10 +116,6 @@ impl ApiClient {
     }
 
     /// The client of the pod's service account.
-    ///
-    /// # Errors
-    ///
-    /// [`CredentialsError::NotInCluster`]: there is no service account.
     pub async fn in_cluster() -> Result<Self, CredentialsError> {
         Ok(Credentials::follow(kubeconfig::in_cluster()?).await?.into())
     }
@@ -277,7 +265,7 @@ impl ApiClient {
     }
 
     /// The fault in an ERROR event of a stream, counted as [`failed`](Self::failed) does.
-    pub(crate) fn failure(&self, object: &Object) -> Fault {
+    pub(crate) fn failure(&self, object: &EncodedObject) -> Fault {
         let fault = rest::failure(object);
         self.failed(&fault);
         fault

@@ -77,10 +77,6 @@ const STORAGE: &str = "storage";
 pub struct DecodeError(String);
 
 /// An object of a kind that is watched, with the facts that policies declare.
-///
-/// # Errors
-///
-/// The bytes are not an object with a name.
 pub fn object<E: Encoded + ?Sized>(
     kind: Kind,
     object: &E,
@@ -97,10 +93,6 @@ pub fn object<E: Encoded + ?Sized>(
 }
 
 /// The name of an object of a kind that is watched.
-///
-/// # Errors
-///
-/// The bytes are not an object with a name.
 pub(crate) fn object_key<E: Encoded + ?Sized>(kind: Kind, object: &E) -> Result<ObjectKey, DecodeError> {
     let ClaimKey { namespace, name } = key(object)?;
     Ok(match kind {
@@ -114,10 +106,6 @@ pub(crate) fn object_key<E: Encoded + ?Sized>(kind: Kind, object: &E) -> Result<
 }
 
 /// A PersistentVolume (core/v1), with its name.
-///
-/// # Errors
-///
-/// The bytes are not an object with a name.
 pub fn volume<E: Encoded + ?Sized>(
     object: &E,
     declared: &Declared,
@@ -131,10 +119,6 @@ pub fn volume<E: Encoded + ?Sized>(
 }
 
 /// A PersistentVolumeClaim (core/v1), with its key.
-///
-/// # Errors
-///
-/// The bytes are not an object with a name.
 pub fn claim<E: Encoded + ?Sized>(
     object: &E,
     declared: &Declared,
@@ -143,10 +127,6 @@ pub fn claim<E: Encoded + ?Sized>(
 }
 
 /// A StorageClass (storage.k8s.io/v1), with its name.
-///
-/// # Errors
-///
-/// The bytes are not an object with a name.
 pub fn class<E: Encoded + ?Sized>(
     object: &E,
     declared: &Declared,
@@ -160,10 +140,6 @@ pub fn class<E: Encoded + ?Sized>(
 }
 
 /// A Pod (core/v1).
-///
-/// # Errors
-///
-/// The bytes are not an object with a name.
 pub fn pod<E: Encoded + ?Sized>(object: &E) -> Result<ObservedPod, DecodeError> {
     object.read().map(pod::decode).or_else(|why| {
         let ClaimKey { namespace, name } = key(object)?;
@@ -172,10 +148,6 @@ pub fn pod<E: Encoded + ?Sized>(object: &E) -> Result<ObservedPod, DecodeError> 
 }
 
 /// The name of an object of any kind, such as a Node, whose name alone matters.
-///
-/// # Errors
-///
-/// The bytes are not an object with a name.
 pub fn name<E: Encoded + ?Sized>(object: &E) -> Result<Text, DecodeError> {
     identity(object).map(|identity| identity.name.into())
 }

@@ -30,7 +30,7 @@ pub enum Encoding {
 
 /// An encoded object, or an encoded list of objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Object {
+pub enum EncodedObject {
     /// In JSON.
     Json(Bytes),
     /// In Protocol Buffers, without its envelope.
@@ -39,7 +39,7 @@ pub enum Object {
 
 /// A page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page {
+pub struct ListPage {
     /// resourceVersion of the list.
     pub version: String,
     /// The continue token of the next page; `None` on the last page.
@@ -47,16 +47,16 @@ pub struct Page {
     /// Number of objects after this page; 0 if the server does not say.
     pub remaining: u64,
     /// The objects.
-    pub items: Vec<Object>,
+    pub items: Vec<EncodedObject>,
 }
 
 /// An event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct WatchEvent {
     /// `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK` or `ERROR`.
     pub kind: String,
     /// The object, as it was before its deletion for `DELETED`; a Status for `ERROR`.
-    pub object: Object,
+    pub object: EncodedObject,
 }
 
 impl Encoding {
@@ -67,45 +67,36 @@ impl Encoding {
     }
 
     /// The object in an answer.
-    ///
-    /// # Errors
-    ///
-    /// The answer is malformed.
-    pub fn object(self, bytes: Bytes) -> Result<Object, String> {
+    pub fn object(self, bytes: Bytes) -> Result<EncodedObject, String> {
         match self {
-            Self::Json => Ok(Object::Json(bytes)),
-            Self::Protobuf => unwrapped(bytes).map(Object::Protobuf),
+            Self::Json => Ok(EncodedObject::Json(bytes)),
+            Self::Protobuf => unwrapped(bytes).map(EncodedObject::Protobuf),
         }
     }
 
     /// The event in a frame of a watch.
-    ///
-    /// # Errors
-    ///
-    /// The frame is malformed.
-    pub fn event(self, frame: Bytes) -> Result<Event, String> {
+    pub fn event(self, frame: Bytes) -> Result<WatchEvent, String> {
         match self {
             Self::Json => {
                 let event: JsonEvent<'_> =
                     serde_json::from_slice(&frame).map_err(|error| error.to_string())?;
-                let object = Object::Json(part(&frame, event.object));
-                Ok(Event { kind: event.kind.to_owned(), object })
+                let object = EncodedObject::Json(part(&frame, event.object));
+                Ok(WatchEvent { kind: event.kind.to_owned(), object })
             }
             Self::Protobuf => {
                 let event = ProtobufEvent::decode(frame).map_err(|error| error.to_string())?;
-                Ok(Event { kind: event.kind, object: Object::Protobuf(unwrapped(event.object.raw)?) })
+                Ok(WatchEvent {
+                    kind: event.kind,
+                    object: EncodedObject::Protobuf(unwrapped(event.object.raw)?),
+                })
             }
         }
     }
 }
 
-impl Object {
+impl EncodedObject {
     /// The page of a list.
-    ///
-    /// # Errors
-    ///
-    /// The object is not a list.
-    pub fn page(&self) -> Result<Page, String> {
+    pub fn page(&self) -> Result<ListPage, String> {
         let (metadata, items) = match self {
             Self::Json(bytes) => {
                 let list: JsonList<'_> = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
@@ -119,11 +110,11 @@ impl Object {
         };
         let next = metadata.next.filter(|token| !token.is_empty());
         let remaining = metadata.remaining_item_count.and_then(|count| count.try_into().ok()).unwrap_or(0);
-        Ok(Page { version: metadata.resource_version, next, remaining, items })
+        Ok(ListPage { version: metadata.resource_version, next, remaining, items })
     }
 }
 
-impl Encoded for Object {
+impl Encoded for EncodedObject {
     fn read<T: Decodable>(&self) -> Result<T, String> {
         match self {
             Self::Json(bytes) => bytes.as_ref().read(),

@@ -46,7 +46,7 @@ pub struct LeaseError {
 pub struct Elector {
     client: ApiClient,
     settings: LeaseSettings,
-    observed: Option<Observed>,
+    observed: Option<LastLease>,
     /// `acquireTime` as this elector wrote it. Another elector with the same identity writes another time.
     acquired: Option<String>,
     /// Why the Lease has been out of reach for longer than a holder may go without renewal.
@@ -71,7 +71,7 @@ struct Attempts {
 }
 
 /// The Lease as it was last read or written.
-struct Observed {
+struct LastLease {
     lease: Value,
     /// When its spec was last seen to change.
     at: Instant,
@@ -271,7 +271,7 @@ impl Elector {
 
     /// Whether this elector holds the Lease; another elector with the same identity does not count.
     fn is_ours(&self) -> bool {
-        let Some(Observed { lease, .. }) = &self.observed else { return false };
+        let Some(LastLease { lease, .. }) = &self.observed else { return false };
         let acquired = lease["spec"]["acquireTime"].as_str();
         self.holder() == self.settings.identity && acquired.is_some() && acquired == self.acquired.as_deref()
     }
@@ -358,7 +358,7 @@ impl Elector {
             Some(observed) if observed.lease["spec"] == lease["spec"] => observed.at,
             _ => at,
         };
-        self.observed = Some(Observed { lease, at });
+        self.observed = Some(LastLease { lease, at });
         if self.is_ours()
             && let Some(observed) = &self.observed
         {

@@ -55,14 +55,14 @@ pub struct ConfigMapKey {
 /// The engines and policies of a cluster, as they are watched.
 pub struct PolicyObjects {
     client: ApiClient,
-    kinds: [Kind; KINDS.len()],
+    kinds: [KindWatch; KINDS.len()],
     config_maps: Mutex<BTreeMap<(String, String), Watched>>,
     changed: Arc<Notify>,
     /// Notifies the watches that new lists are wanted.
     lists: watch::Sender<()>,
 }
 
-struct Kind {
+struct KindWatch {
     resource: ApiResource,
     objects: reflector::Store<DynamicObject>,
     /// When the last bytes came.
@@ -95,7 +95,7 @@ impl PolicyObjects {
             let writer = Writer::new(resource.clone());
             let objects = writer.as_reader();
             writers.push(writer);
-            Kind { resource, objects, heard: Arc::default(), fault: Mutex::default() }
+            KindWatch { resource, objects, heard: Arc::default(), fault: Mutex::default() }
         });
         let (config_maps, changed, lists) = Default::default();
         let objects = Arc::new(Self { client: client.clone(), kinds, config_maps, changed, lists });
@@ -139,13 +139,9 @@ impl PolicyObjects {
     }
 
     /// The same as the API server has them now; none where it does not serve the kinds.
-    ///
-    /// # Errors
-    ///
-    /// They could not be read.
     pub async fn list(&self) -> Result<Vec<(Value, Value)>, ReadError> {
         let (client, mut all) = (self.client.within(LIST_MAX), Vec::new());
-        for Kind { resource, .. } in &self.kinds {
+        for KindWatch { resource, .. } in &self.kinds {
             let collection = format!("/apis/{}/{}", resource.api_version, resource.plural);
             let items = match read::list(&client, &collection).await {
                 Err(ReadError::Absent(_)) => continue,
@@ -162,10 +158,6 @@ impl PolicyObjects {
     }
 
     /// Applies a merge patch (RFC 7386) to an object, and returns the object.
-    ///
-    /// # Errors
-    ///
-    /// It could not be patched.
     pub async fn patch(&self, kind: &str, name: &str, patch: &Value) -> Result<Value, ReadError> {
         let resource = self.resource(kind).map_err(ReadError::Absent)?;
         let collection = format!("/apis/{}/{}", resource.api_version, resource.plural);
@@ -239,10 +231,6 @@ impl PolicyObjects {
     }
 
     /// Creates an event of an object, in the namespace `default`.
-    ///
-    /// # Errors
-    ///
-    /// The API server refused it, or did not answer.
     pub async fn record(
         &self,
         (kind, name, uid): (&str, &str, &str),
@@ -269,10 +257,6 @@ impl PolicyObjects {
     }
 
     /// Applies a JSON patch (RFC 6902) to an object with its status, of which it may change the status only.
-    ///
-    /// # Errors
-    ///
-    /// The API server refused it, or did not answer.
     pub async fn patch_status(&self, kind: &str, name: &str, patch: &Value) -> Result<(), String> {
         let ApiResource { api_version, plural, .. } = self.resource(kind)?;
         let path = format!("/apis/{api_version}/{plural}/{}/status", rest::encode(name));
@@ -282,10 +266,6 @@ impl PolicyObjects {
 
     /// Writes the part of an object's status that belongs to a field manager, unless it is another object by
     /// now.
-    ///
-    /// # Errors
-    ///
-    /// The API server refused it, or did not answer.
     pub async fn write_status(
         &self,
         kind: &str,

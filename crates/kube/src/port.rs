@@ -12,7 +12,7 @@ use serde::de::IgnoredAny;
 
 use crate::client::ApiClient;
 use crate::decode;
-use crate::encoding::Object;
+use crate::encoding::EncodedObject;
 use crate::events::Events;
 use crate::limit::Pressure;
 use crate::request::{self, Outgoing, Template};
@@ -71,7 +71,7 @@ impl ApiPort {
         self.client.refusal().borrow().clone()
     }
 
-    async fn get(&self, path: &str, purpose: Purpose) -> Result<Object, Fault> {
+    async fn get(&self, path: &str, purpose: Purpose) -> Result<EncodedObject, Fault> {
         let mut request = rest::request(Method::GET, path, None)?;
         if purpose == Purpose::Guard {
             request.headers_mut().insert(GUARD_HEADER, HeaderValue::from_static(GUARD_LIVE_READ));
@@ -99,7 +99,7 @@ impl Port for ApiPort {
     async fn read_claim(&self, key: &ClaimKey, purpose: Purpose) -> Lookup<Arc<Claim>> {
         match request::claim_path(key) {
             Ok(path) => {
-                let decode = |object: &Object| decode::claim(object, &self.declared());
+                let decode = |object: &EncodedObject| decode::claim(object, &self.declared());
                 lookup(self.get(&path, purpose).await, ("persistentvolumeclaims", &key.name), decode)
             }
             Err(error) => Lookup::Failed(error.to_string().into()),
@@ -123,7 +123,7 @@ impl Port for ApiPort {
         };
         let answer = self.get(&path, Purpose::Guard).await;
         let is_own = answer.as_ref().is_ok_and(decode::has_reserved);
-        let decode = |object: &Object| decode::volume(object, &self.declared());
+        let decode = |object: &EncodedObject| decode::volume(object, &self.declared());
         lookup(answer, ("persistentvolumes", name), decode).map(|volume| (volume, is_own))
     }
 
@@ -154,9 +154,9 @@ type Decoded<N, T> = Result<(N, Observed<T>), decode::DecodeError>;
 /// Only the answer that this very object does not exist counts as absence, because volumes are released and
 /// deleted on this answer.
 fn lookup<N, T>(
-    answer: Result<Object, Fault>,
+    answer: Result<EncodedObject, Fault>,
     (plural, name): (&str, &str),
-    decode: impl Fn(&Object) -> Decoded<N, T>,
+    decode: impl Fn(&EncodedObject) -> Decoded<N, T>,
 ) -> Lookup<Arc<T>> {
     match answer {
         Ok(object) => match decode(&object) {
@@ -171,8 +171,8 @@ fn lookup<N, T>(
 
 /// The API server's answer to a deletion. A proxy may send a text with the status of success, and a deletion
 /// that is taken for accepted is not tried again.
-fn deleted(answer: &Object) -> Result<Written, WriteError> {
-    if let Object::Json(answer) = answer
+fn deleted(answer: &EncodedObject) -> Result<Written, WriteError> {
+    if let EncodedObject::Json(answer) = answer
         && let Err(error) = serde_json::from_slice::<IgnoredAny>(answer)
     {
         return Err(WriteError::Failed(format!("the answer to the deletion is not JSON: {error}")));

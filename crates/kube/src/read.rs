@@ -48,10 +48,6 @@ impl From<Fault> for ReadError {
 }
 
 /// Reads the object of that name in a collection, such as `/api/v1/persistentvolumes`.
-///
-/// # Errors
-///
-/// The object could not be read, or does not exist.
 pub async fn get(client: &ApiClient, collection: &str, name: &str) -> Result<Value, ReadError> {
     let name = segment(name).map_err(|error| ReadError::Failed(error.to_string()))?;
     Ok(rest::json(client, Method::GET, &format!("{collection}/{name}"), None).await?)
@@ -73,10 +69,6 @@ pub async fn docker_config(client: &ApiClient, namespace: &str, name: &str) -> R
 }
 
 /// Applies a merge patch (RFC 7386) to the object of that name in a collection. Returns the object.
-///
-/// # Errors
-///
-/// The object could not be patched, or does not exist.
 pub async fn merge(
     client: &ApiClient,
     collection: &str,
@@ -88,10 +80,6 @@ pub async fn merge(
 }
 
 /// Lists all objects of a collection, page by page. Items of such a list have neither apiVersion nor kind.
-///
-/// # Errors
-///
-/// The objects could not be read.
 pub async fn list(client: &ApiClient, collection: &str) -> Result<Vec<Value>, ReadError> {
     let mut items = Vec::new();
     let mut token = String::new();

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::client::ApiClient;
 use crate::decode::Encoded as _;
-use crate::encoding::{self, Encoding, Object};
+use crate::encoding::{self, EncodedObject, Encoding};
 use crate::limit::Outcome;
 
 /// How long a throttled write waits if the server does not say.
@@ -142,7 +142,7 @@ struct Details {
 }
 
 /// Sends a request when it may be sent, and collects the answer.
-pub(crate) async fn send(client: &ApiClient, request: Request<Body>) -> Result<Object, Fault> {
+pub(crate) async fn send(client: &ApiClient, request: Request<Body>) -> Result<EncodedObject, Fault> {
     let permit = client.ready().await;
     // Counts also if this future is dropped, as in the elector of the Lease.
     let _timed = client.metrics().time(request.method());
@@ -170,7 +170,7 @@ pub(crate) async fn open(
     tokio::time::timeout(limit, begin(client, request)).await.unwrap_or_else(late)
 }
 
-async fn exchange(client: &ApiClient, request: Request<Body>) -> Result<Object, Fault> {
+async fn exchange(client: &ApiClient, request: Request<Body>) -> Result<EncodedObject, Fault> {
     let (encoding, body) = begin(client, request).await?;
     let bytes = body.collect().await.map_err(no_answer)?.to_bytes();
     encoding.object(bytes).map_err(|error| Fault::NoAnswer(format!("the answer makes no sense: {error}")))
@@ -232,7 +232,7 @@ fn refused(parts: &http::response::Parts, encoding: Encoding, bytes: &Bytes) -> 
 }
 
 /// The fault in an ERROR event.
-pub(crate) fn failure(object: &Object) -> Fault {
+pub(crate) fn failure(object: &EncodedObject) -> Fault {
     match object.read::<Status>() {
         Ok(status) => status.into_fault(None),
         Err(error) => Fault::NoAnswer(format!("the failure makes no sense: {error}")),
@@ -298,7 +298,7 @@ pub(crate) fn request(method: Method, path: &str, body: Option<&Value>) -> Resul
 }
 
 /// Reads an object, or a page of a list, in the encoding that the server prefers.
-pub(crate) async fn get(client: &ApiClient, path: &str) -> Result<Object, Fault> {
+pub(crate) async fn get(client: &ApiClient, path: &str) -> Result<EncodedObject, Fault> {
     send(client, request(Method::GET, path, None)?).await
 }
 
@@ -311,7 +311,7 @@ pub(crate) async fn json(
 ) -> Result<Value, Fault> {
     let mut request = request(method, path, body)?;
     request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
-    let (Object::Json(answer) | Object::Protobuf(answer)) = send(client, request).await?;
+    let (EncodedObject::Json(answer) | EncodedObject::Protobuf(answer)) = send(client, request).await?;
     serde_json::from_slice(&answer)
         .map_err(|error| Fault::NoAnswer(format!("the API server's answer is not JSON: {error}")))
 }

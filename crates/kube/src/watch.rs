@@ -20,11 +20,11 @@ use tokio_util::sync::CancellationToken;
 
 use self::feed::Feed;
 pub use self::newest::ask_for_newest;
-use self::stream::Events;
+use self::stream::WatchEvents;
 pub use self::takeover::until_current;
 pub(crate) use self::takeover::until_read;
 use crate::client::ApiClient;
-use crate::encoding::Page;
+use crate::encoding::ListPage;
 use crate::rest::{self, Fault};
 
 /// `timeoutSeconds` of a watch (client-go asks for 5 to 10 minutes).
@@ -303,7 +303,7 @@ impl Watch {
 
     /// Lists and delivers all objects. Returns the version of the list, and the rest of the watch that
     /// streamed it.
-    async fn list(&mut self) -> Result<(String, Option<Events>), WatchError> {
+    async fn list(&mut self) -> Result<(String, Option<WatchEvents>), WatchError> {
         if self.streams_lists && self.stream_failures < STREAM_FAILURES_MAX {
             match self.stream_list().await {
                 Ok((version, events)) => {
@@ -359,7 +359,7 @@ impl Watch {
     }
 
     /// The page of a continue token, or the first page.
-    async fn page(&self, next: Option<&str>) -> Result<Page, WatchError> {
+    async fn page(&self, next: Option<&str>) -> Result<ListPage, WatchError> {
         let path = feed::path(self.feed.kind);
         let uri = match next {
             Some(token) => format!("{path}?limit={PAGE}&continue={}", rest::encode(token)),

@@ -4,18 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use bindery_core::{
-    Cell, Claim, Class, ColumnSet, Counted, Lookup, MatchVerdict, Spread, Stop, Text, Volume, VolumeRow,
-};
+use bindery_core::{Cell, Claim, ColumnSet, MatchVerdict, Stop, Text, Volume, VolumeRow};
 use parking_lot::MutexGuard;
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::Skipped;
-use crate::kept::{Context, Kept, RowKey, Verdict, Verdicts};
+use crate::kept::{AnswerCache, Context, RowKey, Verdict, Verdicts};
 use crate::rounds::{Judging, Rounds, TIME_MAX};
 use crate::row::Shown;
 use crate::view::{claim_view, sentence};
-use crate::{Matcher, Matches, PolicyFault, PolicyMetrics, ReclaimRule};
+use crate::{Matcher, Matches, PolicyFault, PolicyMetrics, ReclaimRule, RelatedObjects};
 
 /// The loaded policies, in the order in which they are asked: by [`Policy::order`], then by name.
 pub struct Chain {
@@ -91,16 +89,6 @@ pub enum Otherwise {
     Provision,
     /// The claim waits for a volume that is allowed.
     Wait,
-}
-
-/// What a claim's surroundings are: what policies may read beside the claim.
-pub struct Surroundings<'a> {
-    /// The labels of its namespace. Only looked at where a policy needs them.
-    pub namespace: Lookup<Arc<BTreeMap<Text, Text>>>,
-    /// Its class.
-    pub class: Lookup<Arc<Class>>,
-    /// Counts the volumes of its siblings.
-    pub siblings: &'a dyn Fn(&Spread) -> Counted,
 }
 
 /// A claim waits because of a policy.
@@ -191,9 +179,9 @@ impl Chain {
     /// # Errors
     ///
     /// It is unknown whether a policy applies: which, and why.
-    pub fn applying(&self, claim: &Claim, around: &Surroundings<'_>) -> Result<Option<&Policy>, Waits> {
+    pub fn applying(&self, claim: &Claim, related: &RelatedObjects<'_>) -> Result<Option<&Policy>, Waits> {
         for policy in &self.policies {
-            if policy.applies(claim, around)? {
+            if policy.applies(claim, related)? {
                 return Ok(Some(policy));
             }
         }
@@ -210,11 +198,11 @@ impl Chain {
         &self,
         claim: &Claim,
         volume: &Volume,
-        around: &Surroundings<'_>,
-        kept: &Kept,
+        related: &RelatedObjects<'_>,
+        kept: &AnswerCache,
         rounds: &mut Rounds,
     ) -> Result<MatchVerdict, Stop> {
-        self.narrowed(claim, around, kept, rounds)?.verdict(volume, rounds)
+        self.narrowed(claim, related, kept, rounds)?.verdict(volume, rounds)
     }
 
     /// Whether every policy that applies to a claim answers, for the guard: nothing is provisioned for it
@@ -226,22 +214,22 @@ impl Chain {
     pub fn answers(
         &self,
         claim: &Claim,
-        around: &Surroundings<'_>,
-        kept: &Kept,
+        related: &RelatedObjects<'_>,
+        kept: &AnswerCache,
         rounds: &mut Rounds,
     ) -> Result<(), Stop> {
-        self.narrowed(claim, around, kept, rounds).map(drop)
+        self.narrowed(claim, related, kept, rounds).map(drop)
     }
 
     /// The policies that apply to a claim, when each has narrowed.
     pub(crate) fn narrowed(
         &self,
         claim: &Claim,
-        around: &Surroundings<'_>,
-        kept: &Kept,
+        related: &RelatedObjects<'_>,
+        kept: &AnswerCache,
         rounds: &mut Rounds,
     ) -> Result<Applied<'_>, Stop> {
-        let applied = self.applied(claim, around, kept, &rounds.failed)?;
+        let applied = self.applied(claim, related, kept, &rounds.failed)?;
         rounds.narrowed(&applied)?;
         Ok(applied)
     }
@@ -254,21 +242,21 @@ impl Chain {
     pub(crate) fn applied(
         &self,
         claim: &Claim,
-        around: &Surroundings<'_>,
-        kept: &Kept,
+        related: &RelatedObjects<'_>,
+        kept: &AnswerCache,
         failed: &BTreeMap<usize, PolicyFault>,
     ) -> Result<Applied<'_>, Waits> {
         let (mut asked, mut skipped) = (Vec::new(), Vec::new());
         for (place, policy) in self.policies.iter().enumerate() {
-            if !policy.applies(claim, around)? {
+            if !policy.applies(claim, related)? {
                 continue;
             }
             let fault = failed.get(&place).map(ToString::to_string);
             let why = match (&policy.matcher, fault) {
                 (Ok(matcher), None) => {
-                    policy.knows(matcher.metadata(), claim, around)?;
-                    let view = claim_view(matcher.metadata(), claim, around);
-                    let counted = policy.spread().map(around.siblings);
+                    policy.knows(matcher.metadata(), claim, related)?;
+                    let view = claim_view(matcher.metadata(), claim, related);
+                    let counted = policy.spread().map(related.siblings);
                     let shown = Shown::new(&self.columns, matcher.metadata(), counted);
                     let context = kept.context(place, view);
                     asked.push(Asked { place, policy, matcher, context, shown });

@@ -112,8 +112,8 @@ pub struct Skipped {
 
 /// What a decision rests on that policies have said, before it is written down.
 #[derive(Default)]
-pub struct Basis {
-    matchers: Vec<Told>,
+pub struct CollectedEvidence {
+    matchers: Vec<MatcherAnswer>,
     /// The volumes that were judged: the first ones, or all.
     volumes: Vec<Arc<Volume>>,
     /// Number of all of them.
@@ -121,12 +121,12 @@ pub struct Basis {
     /// The calls that have judged rows.
     pub(crate) judged: JudgedCalls,
     pub(crate) unscored: Option<Unscored>,
-    pub(crate) reclaimed: Vec<ReclaimerTold>,
+    pub(crate) reclaimed: Vec<ReclaimerAnswer>,
     pub(crate) skipped: Vec<Skipped>,
 }
 
 /// What a reclaimer has said about a volume.
-pub(crate) struct ReclaimerTold {
+pub(crate) struct ReclaimerAnswer {
     /// The place of its rule among the reclaimers.
     pub(crate) place: usize,
     pub(crate) volume: Text,
@@ -136,7 +136,7 @@ pub(crate) struct ReclaimerTold {
 }
 
 /// What a matcher has said.
-struct Told {
+struct MatcherAnswer {
     /// The place of its policy in the chain.
     place: usize,
     context: Arc<Context>,
@@ -159,7 +159,7 @@ impl Rejects {
     }
 }
 
-impl Basis {
+impl CollectedEvidence {
     /// What the policies of a claim have said. `first` has the volumes that were allowed or asked for by
     /// name.
     pub(crate) fn of_claim<'a>(
@@ -186,7 +186,7 @@ impl Basis {
         }
         let told = |asked: &Asked<'_>| {
             let (context, shown) = (Arc::clone(&asked.context), asked.shown.clone());
-            Told { place: asked.place, context, shown }
+            MatcherAnswer { place: asked.place, context, shown }
         };
         let matchers = applied.asked.iter().map(told).collect();
         Self { matchers, volumes, count, skipped, ..Self::default() }
@@ -236,7 +236,7 @@ impl Basis {
     /// The calls with their fuel. `bytes` has about how many bytes are written already.
     fn calls(&self, chain: &Chain, mut bytes: usize) -> Vec<PolicyCall> {
         let mut calls = Vec::new();
-        for Told { place, context, .. } in &self.matchers {
+        for MatcherAnswer { place, context, .. } in &self.matchers {
             let Some(policy) = chain.policies().get(*place) else { continue };
             let call = |function, fuel| PolicyCall { policy: policy.name.clone(), function, fuel };
             calls.extend(context.narrowing_fuel().map(|fuel| call(PolicyFunction::Narrow, fuel)));
@@ -255,7 +255,7 @@ impl Basis {
     }
 }
 
-impl ReclaimerTold {
+impl ReclaimerAnswer {
     fn evidence(&self, chain: &Chain) -> Option<ReclaimerEvidence> {
         let rule = chain.reclaimers().get(self.place)?;
         let reclaimer = rule.reclaimer.as_ref().ok()?;
@@ -332,7 +332,7 @@ impl AskedPolicy {
 
 /// Collects the rows that a matcher has judged.
 struct JudgedRows<'a> {
-    told: &'a Told,
+    told: &'a MatcherAnswer,
     narrowing: &'a Narrowing,
     policy: &'a Policy,
     digest: &'a str,
@@ -343,7 +343,7 @@ struct JudgedRows<'a> {
 }
 
 impl<'a> JudgedRows<'a> {
-    fn new(chain: &'a Chain, told: &'a Told) -> Option<Self> {
+    fn new(chain: &'a Chain, told: &'a MatcherAnswer) -> Option<Self> {
         let (policy, narrowing) = (chain.policies().get(told.place)?, told.context.narrowing()?);
         let matcher = policy.matcher.as_ref().ok()?;
         let (metadata, digest) = (matcher.metadata(), matcher.digest());
@@ -356,7 +356,7 @@ impl<'a> JudgedRows<'a> {
         if !self.narrowing.judge {
             return None;
         }
-        let Told { context, shown, .. } = self.told;
+        let MatcherAnswer { context, shown, .. } = self.told;
         let verdict = context.verdict(shown.key(row))?;
         self.volumes.push(Arc::clone(volume));
         self.spread.extend(shown.count(row));

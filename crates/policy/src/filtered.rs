@@ -18,8 +18,8 @@ use crate::chain::{Applied, Judgement};
 use crate::evidence::Rejects;
 use crate::rejections::JudgementCounts;
 use crate::rounds::{Judging, Rounds};
-use crate::spread::{Rejected, Rests};
-use crate::{Basis, Chain, Kept, Rejections, Surroundings, Unscored, Waits};
+use crate::spread::{Rejected, SpreadCounts};
+use crate::{AnswerCache, Chain, CollectedEvidence, Rejections, RelatedObjects, Unscored, Waits};
 
 /// Stands between the store and the recorder of a decision about a claim.
 ///
@@ -100,7 +100,7 @@ impl<'a> Filtered<'a> {
         index: &'a mut dyn VolumeIndex,
         claim: &'a Claim,
         chain: &'a Chain,
-        kept: &Kept,
+        kept: &AnswerCache,
         rounds: &'a mut Rounds,
     ) -> Option<Self> {
         let filtered = Self::over(index, claim, chain, kept, rounds);
@@ -111,15 +111,12 @@ impl<'a> Filtered<'a> {
         index: &'a mut dyn VolumeIndex,
         claim: &'a Claim,
         chain: &'a Chain,
-        kept: &Kept,
+        kept: &AnswerCache,
         rounds: &'a mut Rounds,
     ) -> Self {
-        let around = Surroundings {
-            namespace: index.namespace_labels(&claim.key.namespace),
-            class: index.class_of(claim.class_or_empty()),
-            siblings: &|spread| index.siblings(claim, spread),
-        };
-        let (applied, waits) = match chain.applied(claim, &around, kept, &rounds.failed) {
+        let applied =
+            RelatedObjects::of(claim, &*index, |related| chain.applied(claim, related, kept, &rounds.failed));
+        let (applied, waits) = match applied {
             Ok(applied) => (applied, None),
             Err(waits) => {
                 let (asked, skipped) = Default::default();
@@ -148,15 +145,16 @@ impl<'a> Filtered<'a> {
     }
 
     /// What the policies have said, as far as the answers rest on it.
-    pub fn basis(&mut self) -> Basis {
+    pub fn collected(&mut self) -> CollectedEvidence {
         let rows = self.lists.values().flat_map(|list| &list.rows);
         let allowed = rows.filter(|row| row.slot != Slot::Withheld).map(|row| &row.volume);
         let allowed = allowed.filter(|volume| !self.named.contains_key(&volume.name));
         let first = self.named.values().chain(allowed);
-        let mut basis = Basis::of_claim(&self.applied, first, self.scans.values().map(|scan| &scan.rejects));
-        basis.unscored = self.unscored.clone();
-        basis.judged = std::mem::take(&mut self.rounds.judged);
-        basis
+        let mut collected =
+            CollectedEvidence::of_claim(&self.applied, first, self.scans.values().map(|scan| &scan.rejects));
+        collected.unscored = self.unscored.clone();
+        collected.judged = std::mem::take(&mut self.rounds.judged);
+        collected
     }
 
     /// Has every policy narrow before it is known which volumes the claim may newly get, and whether there is
@@ -169,8 +167,8 @@ impl<'a> Filtered<'a> {
     }
 
     /// The numbers of siblings' volumes that the answers rest on.
-    pub fn into_rests(self) -> Rests {
-        self.applied.rests(self.rejected)
+    pub fn into_spread_counts(self) -> SpreadCounts {
+        self.applied.spread_counts(self.rejected)
     }
 
     /// What the policies require of volumes before they judge any; `None` for nothing.

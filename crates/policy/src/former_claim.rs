@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bindery_core::{
-    CLAIM_FACTS, Claim, ClaimFact, ClaimRef, Class, Lookup, Text, Uid, Volume, VolumeFact, VolumePhase,
+    CLAIM_FACTS, Claim, ClaimFact, ClaimRef, Class, Lookup, RelatedLookup, Text, Uid, Volume, VolumeFact,
+    VolumePhase,
 };
 use serde::{Deserialize, Serialize};
 
@@ -41,15 +42,12 @@ struct Note {
 impl FormerClaim {
     /// What is known of the claim that the claimRef of a volume names: from the claim itself as it was last
     /// seen, else from the note on the volume. `None` where the claimRef has no UID.
-    pub fn of_volume(
-        chain: &Chain,
-        volume: &Volume,
-        claim: Option<&Claim>,
-        namespace_labels: &NamespaceLabels,
-        class: &Lookup<Arc<Class>>,
-    ) -> Option<Self> {
-        let ClaimRef { namespace, name, uid } = volume.claim_ref.as_ref()?;
-        let facts = facts(chain, volume, uid.as_ref()?, claim, namespace_labels, class);
+    pub fn of_volume(chain: &Chain, volume: &Volume, lookup: &(impl RelatedLookup + ?Sized)) -> Option<Self> {
+        let claim_ref = volume.claim_ref.as_ref()?;
+        let claim = lookup.last_claim(claim_ref);
+        let (labels, class) = (lookup.namespace_labels(&claim_ref.namespace), lookup.class_of(&volume.class));
+        let ClaimRef { namespace, name, uid } = claim_ref;
+        let facts = facts(chain, volume, uid.as_ref()?, claim.as_deref(), &labels, &class);
         Some(Self { namespace: namespace.clone(), name: name.clone(), facts })
     }
 

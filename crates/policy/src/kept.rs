@@ -31,7 +31,7 @@ pub enum Verdict {
 /// Narrowings and verdicts of one [`crate::Chain`]. A verdict is found again by the policy, and the claim and
 /// the volume as the policy sees them. If there are too many, those of the claims that were asked about the
 /// longest time ago are forgotten.
-pub struct Kept {
+pub struct AnswerCache {
     inner: Mutex<Inner>,
     bytes_max: usize,
 }
@@ -89,13 +89,13 @@ pub(crate) struct RowHasher {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RowKey(u128);
 
-impl Default for Kept {
+impl Default for AnswerCache {
     fn default() -> Self {
         Self::new(BYTES_DEFAULT)
     }
 }
 
-impl Kept {
+impl AnswerCache {
     /// Keeps about this number of bytes.
     pub fn new(bytes_max: usize) -> Self {
         let inner = Inner { contexts: LruCache::unbounded(), bytes: 0, verdicts: BTreeMap::new() };
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn given_large_narrowings_they_are_counted_and_the_oldest_go() {
-        let kept = Kept::new(250_000);
+        let kept = AnswerCache::new(250_000);
         let context = |fact: &str| {
             let facts = vec![Some(fact.into())];
             kept.context(0, ClaimView { request: Quantity::default(), facts })

@@ -25,6 +25,7 @@ mod probation;
 mod pull;
 mod reclaim;
 mod rejections;
+mod related;
 mod replay;
 mod required;
 mod rounds;
@@ -38,16 +39,18 @@ mod status;
 mod view;
 
 pub use calls::{PolicyCall, PolicyFunction};
-pub use chain::{Chain, OnFailure, Otherwise, Policy, Surroundings, Waits};
+pub use chain::{Chain, OnFailure, Otherwise, Policy, Waits};
 pub use document::{
     API_VERSION, ENGINE, EffectMode, EngineDocument, EngineSpec, MATCH_POLICY, MatchClaims, MatchPolicy,
     MatchPolicySpec, ObjectMeta, PolicyDocument, RECLAIM_POLICY, ReclaimPolicy, ReclaimPolicySpec,
 };
 pub use effect::{Effect, volume_read};
-pub use evidence::{AskedPolicy, Basis, MatcherEvidence, PolicyEvidence, ReclaimerEvidence, Skipped};
+pub use evidence::{
+    AskedPolicy, CollectedEvidence, MatcherEvidence, PolicyEvidence, ReclaimerEvidence, Skipped,
+};
 pub use filtered::{AllowedVolumes, Filtered, Scored, allowed};
 pub use former_claim::FormerClaim;
-pub use kept::{Kept, Verdict};
+pub use kept::{AnswerCache, Verdict};
 pub use matcher::{
     Bound, Candidates, ClaimView, Fueled, Matcher, Narrowing, PolicyFault, Requirement, SCORE_MAX, Verdicts,
 };
@@ -58,13 +61,14 @@ pub use probation::{ObservedEngine, Probation, ProbationOutcome};
 pub use pull::Pull;
 pub use reclaim::{Allowed, Judged, ReclaimRule, Reclaimed, Reclaimer, Reclaims, Released, Wish, shown};
 pub use rejections::{Rejections, Unscored};
+pub use related::RelatedObjects;
 pub use replay::{AskedAgain, PolicyDifference};
 pub use rounds::Rounds;
 pub use said::{Said, Says};
 pub use selector::{LabelSelector, MatchExpression};
 pub use settings::{SettingsSchema, check_settings};
 pub use shadow::{ALL_PERCENT, DIFFERENCES_MAX, Difference, DifferenceKind, ShadowMetrics, is_sampled};
-pub use spread::Rests;
+pub use spread::SpreadCounts;
 pub use status::{
     Condition, LastFault, LastGood, ObjectStatus, ReplicaStatus, RolledBack, ShadowAnswer, ShadowDifference,
     ShadowReleased, ShadowStatus,

@@ -268,10 +268,6 @@ pub trait Matcher: Send + Sync {
     fn check(&self, settings: &str) -> Result<Result<(), String>, PolicyFault>;
 
     /// What a volume must be for this claim.
-    ///
-    /// # Errors
-    ///
-    /// The matcher failed.
     fn narrow(&self, settings: &str, claim: &ClaimView) -> Result<Narrowing, PolicyFault>;
 
     /// As [`Matcher::narrow`], with the units of fuel that the call used; `None` where none are counted.
@@ -280,10 +276,6 @@ pub trait Matcher: Send + Sync {
     }
 
     /// Judges rows, each by itself: a verdict must not depend on the rows beside it.
-    ///
-    /// # Errors
-    ///
-    /// The matcher failed.
     fn judge(
         &self,
         settings: &str,

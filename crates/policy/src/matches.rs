@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bindery_core::{Claim, ClaimFact, Lookup, Requirement, Text};
 use serde::Serialize;
 
-use crate::{Metadata, Policy, Surroundings, Waits};
+use crate::{Metadata, Policy, RelatedObjects, Waits};
 
 /// The claims that a policy applies to: those that meet every field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -27,11 +27,7 @@ impl Matches {
 
 impl Policy {
     /// Whether the policy applies to a claim.
-    ///
-    /// # Errors
-    ///
-    /// It is unknown: why.
-    pub fn applies(&self, claim: &Claim, around: &Surroundings<'_>) -> Result<bool, Waits> {
+    pub fn applies(&self, claim: &Claim, related: &RelatedObjects<'_>) -> Result<bool, Waits> {
         let matches = &self.matches;
         if !matches.has_class(claim.class_or_empty()) {
             return Ok(false);
@@ -43,7 +39,7 @@ impl Policy {
         if matches.namespace.is_empty() {
             return Ok(true);
         }
-        let labels = self.labels(claim, around).map_err(|why| self.waits("whether it applies", &why))?;
+        let labels = self.labels(claim, related).map_err(|why| self.waits("whether it applies", &why))?;
         Ok(matches
             .namespace
             .iter()
@@ -56,13 +52,13 @@ impl Policy {
         &self,
         metadata: &Metadata,
         claim: &Claim,
-        around: &Surroundings<'_>,
+        related: &RelatedObjects<'_>,
     ) -> Result<(), Waits> {
         let reads = |is: fn(&ClaimFact) -> bool| metadata.claim_facts.iter().any(is);
         if reads(|fact| matches!(fact, ClaimFact::NamespaceLabel(_))) {
-            self.labels(claim, around).map_err(|why| self.waits("what it decides", &why))?;
+            self.labels(claim, related).map_err(|why| self.waits("what it decides", &why))?;
         }
-        match &around.class {
+        match &related.class {
             Lookup::Unreadable(why) | Lookup::Failed(why)
                 if reads(|fact| matches!(fact, ClaimFact::ClassParameter(_))) =>
             {
@@ -77,9 +73,9 @@ impl Policy {
     fn labels<'a>(
         &self,
         claim: &Claim,
-        around: &'a Surroundings<'_>,
+        related: &'a RelatedObjects<'_>,
     ) -> Result<&'a BTreeMap<Text, Text>, String> {
-        let why = match &around.namespace {
+        let why = match &related.namespace {
             Lookup::Found(labels) => return Ok(labels),
             Lookup::Absent => "it is not known yet",
             Lookup::Unreadable(why) | Lookup::Failed(why) => why,

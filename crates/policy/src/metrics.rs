@@ -11,7 +11,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use crate::kept::Verdict;
 use crate::metadata::REASONS_MAX;
 use crate::shadow::line;
-use crate::{Chain, Judged, Kept, Metadata, PolicyFault, Probation, Wish};
+use crate::{AnswerCache, Chain, Judged, Metadata, PolicyFault, Probation, Wish};
 
 /// Upper bounds of the buckets in seconds: a matcher in Rust takes some tens of microseconds, one that
 /// contains an interpreter some milliseconds, and a call of a component ends after 250 ms of
@@ -157,7 +157,7 @@ impl PolicyMetrics {
 
 impl Chain {
     /// All policies with what they have done.
-    pub fn activities(&self, kept: &Kept) -> impl Iterator<Item = Activity<'_>> {
+    pub fn activities(&self, kept: &AnswerCache) -> impl Iterator<Item = Activity<'_>> {
         let kept = kept.verdicts();
         let matchers = self.policies().iter().enumerate().map(move |(place, policy)| {
             let matcher = policy.matcher.as_ref().ok();

@@ -9,12 +9,13 @@ use bindery_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::evidence::ReclaimerTold;
+use crate::evidence::ReclaimerAnswer;
 use crate::former_claim::FormerClaim;
 use crate::rounds::ReclaimWork;
 use crate::view::sentence;
 use crate::{
-    Basis, Chain, ClaimView, Fueled, Matches, Metadata, OnFailure, PolicyFault, PolicyMetrics, Rounds,
+    Chain, ClaimView, CollectedEvidence, Fueled, Matches, Metadata, OnFailure, PolicyFault, PolicyMetrics,
+    Rounds,
 };
 
 /// A reclaimer: says what becomes of a volume whose claim is gone. The host runs one in a component; tests
@@ -39,10 +40,6 @@ pub trait Reclaimer: Send + Sync {
     fn check(&self, settings: &str) -> Result<Result<(), String>, PolicyFault>;
 
     /// Judges a volume.
-    ///
-    /// # Errors
-    ///
-    /// The reclaimer failed.
     fn judge(&self, settings: &str, shown: &Released) -> Result<Judged, PolicyFault>;
 
     /// As [`Reclaimer::judge`], with the units of fuel that the call used; `None` where none are counted.
@@ -171,7 +168,7 @@ impl Chain {
         now: Timestamp,
         rounds: &mut Rounds,
     ) -> Result<Reclaimed, Stop> {
-        rounds.basis = Basis::default();
+        rounds.collected = CollectedEvidence::default();
         let by_person = match volume.policy {
             ReclaimPolicy::Retain => {
                 volume.noted_policy().is_some_and(|noted| **noted == *KEPT)
@@ -249,15 +246,15 @@ impl ReclaimRule {
                     Some((Ok(judged), fuel)) => {
                         let (judged, fuel) = (*judged, *fuel);
                         let (volume, shown) = (volume.name.clone(), work.shown.clone());
-                        let told = ReclaimerTold { place, volume, shown, judged, fuel };
-                        rounds.basis.reclaimed.push(told);
+                        let told = ReclaimerAnswer { place, volume, shown, judged, fuel };
+                        rounds.collected.reclaimed.push(told);
                         return Ok(Some((judged, work.shown, metadata)));
                     }
                 }
             }
         };
         self.on_failure.fail(&self.name, &why)?;
-        rounds.basis.skip(&self.name, why);
+        rounds.collected.skip(&self.name, why);
         Ok(None)
     }
 
@@ -349,27 +346,21 @@ impl<'a> Reclaims<'a> {
         rounds: &'a mut Rounds,
     ) -> Self {
         // What an earlier try has heard does not count.
-        rounds.basis = Basis::default();
+        rounds.collected = CollectedEvidence::default();
         Self { index, volume, chain, now, rounds }
     }
 
     /// What the reclaimers have said, as far as the answers rest on it; `None` if no policy applies.
-    pub fn into_basis(self) -> Option<Basis> {
-        let basis = std::mem::take(&mut self.rounds.basis);
-        (!basis.is_empty()).then_some(basis)
+    pub fn into_collected(self) -> Option<CollectedEvidence> {
+        let collected = std::mem::take(&mut self.rounds.collected);
+        (!collected.is_empty()).then_some(collected)
     }
 
     fn reclaimed(&mut self, name: &Text) -> Result<ReclaimVerdict, Stop> {
         if *name != self.volume.name {
             return Err(Stop::Nonsense("what becomes of a volume that is not the one that is decided"));
         }
-        let claim_ref = self.volume.claim_ref.as_ref();
-        let last = claim_ref.and_then(|claim_ref| {
-            let claim = self.index.last_claim(claim_ref);
-            let namespace = self.index.namespace_labels(&claim_ref.namespace);
-            let class = self.index.class_of(&self.volume.class);
-            FormerClaim::of_volume(self.chain, self.volume, claim.as_deref(), &namespace, &class)
-        });
+        let last = FormerClaim::of_volume(self.chain, self.volume, &*self.index);
         Ok(self.chain.reclaimed(self.volume, last.as_ref(), self.now, self.rounds)?.verdict)
     }
 }

@@ -12,7 +12,10 @@ use crate::calls::JudgedCalls;
 use crate::chain::{Applied, Asked};
 use crate::kept::{Context, RowHash, RowKey};
 use crate::row::Shown;
-use crate::{Basis, Candidates, Chain, Fueled, Judged, Kept, PolicyFault, ReclaimRule, Released, Waits};
+use crate::{
+    AnswerCache, Candidates, Chain, CollectedEvidence, Fueled, Judged, PolicyFault, ReclaimRule, Released,
+    Waits,
+};
 
 /// How many rows are judged in each round. The first row that is allowed decides
 /// where no policy scores, so rounds begin small; a row that is known is looked up again in each round, so
@@ -20,8 +23,8 @@ use crate::{Basis, Candidates, Chain, Fueled, Judged, Kept, PolicyFault, Reclaim
 const BATCHES: [usize; 5] = [8, 64, 512, 4_096, ROWS_MAX];
 /// The most rows that are judged for one decision.
 const ROWS_MAX: usize = 131_072;
-/// The most rounds of one decision. Kept answers may be forgotten between two rounds, so rows alone are no
-/// bound.
+/// The most rounds of one decision. Kept answers may be forgotten between two rounds, so rows alone are not
+/// a bound.
 const ROUNDS_MAX: usize = 64;
 /// The most rows of one call, after which the time is looked at.
 const CALL_ROWS_MAX: usize = 512;
@@ -44,7 +47,7 @@ pub struct Rounds {
     /// The calls that have judged rows, where fuel is counted.
     pub(crate) judged: JudgedCalls,
     /// What the last answer about a volume rests on that reclaimers have said.
-    pub(crate) basis: Basis,
+    pub(crate) collected: CollectedEvidence,
     /// How often matchers have been asked.
     rounds: usize,
     /// How often they have been asked to judge.
@@ -171,7 +174,7 @@ impl Rounds {
     /// # Errors
     ///
     /// The claim waits: too many volumes would have to be judged, or the calls have taken too long.
-    pub fn perform(&mut self, chain: &Chain, kept: &Kept) -> Result<(), Waits> {
+    pub fn perform(&mut self, chain: &Chain, kept: &AnswerCache) -> Result<(), Waits> {
         if let Some(work) = self.reclaim_work.take() {
             let rule = &chain.reclaimers()[work.place];
             let answered = rule.ask(&work.shown);

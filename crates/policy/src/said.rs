@@ -5,7 +5,7 @@ use bindery_core::{Cell, Claim, Stop, Text, Volume, VolumeRow};
 use crate::chain::Asked;
 use crate::kept::Verdict;
 use crate::view::sentence;
-use crate::{Chain, Kept, Rounds, Surroundings};
+use crate::{AnswerCache, Chain, RelatedObjects, Rounds};
 
 /// What one policy says about a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,11 +48,11 @@ impl Chain {
         &self,
         claim: &Claim,
         volume: &Volume,
-        around: &Surroundings<'_>,
-        kept: &Kept,
+        related: &RelatedObjects<'_>,
+        kept: &AnswerCache,
         rounds: &mut Rounds,
     ) -> Result<Vec<Said>, Stop> {
-        let applied = self.narrowed(claim, around, kept, rounds)?;
+        let applied = self.narrowed(claim, related, kept, rounds)?;
         applied.verdict(volume, rounds)?;
         let cells: Vec<Cell> = self.columns.cells(volume).collect();
         let row = VolumeRow::new(volume, &cells);

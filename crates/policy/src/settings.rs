@@ -20,7 +20,7 @@ use crate::{Metadata, PolicyFault};
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SettingsSchema {
     #[serde(rename = "type")]
-    kind: Option<Kind>,
+    kind: Option<ValueType>,
     #[serde(rename = "enum", default)]
     values: Vec<Value>,
     #[serde(default)]
@@ -49,7 +49,7 @@ pub struct SettingsSchema {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-enum Kind {
+enum ValueType {
     Object,
     Array,
     String,
@@ -77,7 +77,7 @@ impl SettingsSchema {
         let schema: Self =
             serde_json::from_str(text).map_err(|error| format!("the settings' schema: {error}"))?;
         match schema.kind {
-            None | Some(Kind::Object) => Ok(schema),
+            None | Some(ValueType::Object) => Ok(schema),
             Some(_) => Err("the settings' schema: its type must be object".to_owned()),
         }
     }
@@ -159,13 +159,15 @@ impl SettingsSchema {
         }
         let (what, min, max, unit) = match self.kind {
             None => return "any value".to_owned(),
-            Some(Kind::Object) => return "an object".to_owned(),
-            Some(Kind::Boolean) => return "true or false".to_owned(),
-            Some(Kind::Null) => return "null".to_owned(),
-            Some(Kind::Integer) => ("an integer", text(&self.minimum), text(&self.maximum), ""),
-            Some(Kind::Number) => ("a number", text(&self.minimum), text(&self.maximum), ""),
-            Some(Kind::String) => ("a text", text(&self.min_length), text(&self.max_length), " characters"),
-            Some(Kind::Array) => ("a list", text(&self.min_items), text(&self.max_items), " items"),
+            Some(ValueType::Object) => return "an object".to_owned(),
+            Some(ValueType::Boolean) => return "true or false".to_owned(),
+            Some(ValueType::Null) => return "null".to_owned(),
+            Some(ValueType::Integer) => ("an integer", text(&self.minimum), text(&self.maximum), ""),
+            Some(ValueType::Number) => ("a number", text(&self.minimum), text(&self.maximum), ""),
+            Some(ValueType::String) => {
+                ("a text", text(&self.min_length), text(&self.max_length), " characters")
+            }
+            Some(ValueType::Array) => ("a list", text(&self.min_items), text(&self.max_items), " items"),
         };
         match (min, max) {
             (None, None) => what.to_owned(),
@@ -176,7 +178,7 @@ impl SettingsSchema {
     }
 }
 
-impl Kind {
+impl ValueType {
     fn has(self, value: &Value) -> bool {
         match self {
             Self::Object => value.is_object(),
@@ -214,10 +216,6 @@ fn shown(value: &Value) -> String {
 
 /// Checks settings by the schema of a policy, and then by the policy itself: `check` is its function of that
 /// name. The inner error is a sentence about the settings.
-///
-/// # Errors
-///
-/// The policy failed.
 pub fn check_settings(
     metadata: &Metadata,
     settings: &Map<String, Value>,

@@ -10,8 +10,8 @@ use prometheus_client::metrics::counter::Counter;
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    Chain, FormerClaim, MATCH_POLICY, Policy, PolicyMetrics, RECLAIM_POLICY, ReclaimRule, ShadowAnswer,
-    ShadowReleased, Surroundings, Waits,
+    Chain, FormerClaim, MATCH_POLICY, Policy, PolicyMetrics, RECLAIM_POLICY, ReclaimRule, RelatedObjects,
+    ShadowAnswer, ShadowReleased, Waits,
 };
 
 /// The share of a shadow that decides about all objects, in percent.
@@ -121,7 +121,7 @@ impl ShadowMetrics {
     }
 
     /// What would have become of the volumes that were released when they were counted last; `None` if they
-    /// were not, or if it is no reclaimer.
+    /// were not, or if it is not a reclaimer.
     pub fn released(&self) -> Option<ShadowReleased> {
         *self.released.lock()
     }
@@ -178,13 +178,9 @@ impl Chain {
     }
 
     /// Whether the policy of that name, if there is one, applies to a claim.
-    ///
-    /// # Errors
-    ///
-    /// That is not known: why.
-    pub fn applies(&self, name: &str, claim: &Claim, around: &Surroundings<'_>) -> Result<bool, Waits> {
+    pub fn applies(&self, name: &str, claim: &Claim, related: &RelatedObjects<'_>) -> Result<bool, Waits> {
         let policy = self.policies().iter().find(|policy| *policy.name == *name);
-        policy.map_or(Ok(false), |policy| policy.applies(claim, around))
+        policy.map_or(Ok(false), |policy| policy.applies(claim, related))
     }
 
     /// Whether the reclaimer of that name, if there is one, may apply to a volume.

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use bindery_core::{Claim, Counted, Siblings, Spread, Text, VolumeFact, VolumeRow};
 
 use crate::chain::{Applied, Asked, Rejection};
-use crate::{Chain, Policy, Surroundings};
+use crate::{Chain, Policy, RelatedObjects};
 
 /// The numbers of siblings' volumes that a decision rests on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rests {
+pub struct SpreadCounts {
     /// What was counted for the policies that spread.
     pub counted: Vec<Counted>,
     /// Values for which a policy has rejected a volume because siblings have many volumes with that value.
@@ -22,8 +22,8 @@ pub(crate) type Rejected = BTreeSet<(usize, Option<Text>)>;
 impl Chain {
     /// A claim and its siblings, once for each way in which policies that apply to it spread volumes, in
     /// ascending order. Where it is unknown whether a policy applies, the claim waits, whatever was counted.
-    pub fn siblings(&self, claim: &Claim, around: &Surroundings<'_>) -> BTreeSet<Siblings> {
-        let applies = |policy: &&Policy| policy.applies(claim, around).unwrap_or_default();
+    pub fn siblings(&self, claim: &Claim, related: &RelatedObjects<'_>) -> BTreeSet<Siblings> {
+        let applies = |policy: &&Policy| policy.applies(claim, related).unwrap_or_default();
         let spreads = self.policies().iter().filter(|policy| policy.spread().is_some()).filter(applies);
         spreads.filter_map(Policy::spread).map(|spread| Siblings::of_claim(spread, claim)).collect()
     }
@@ -52,12 +52,12 @@ impl Applied<'_> {
     }
 
     /// What a try rests on.
-    pub(crate) fn rests(&self, rejected: Rejected) -> Rests {
+    pub(crate) fn spread_counts(&self, rejected: Rejected) -> SpreadCounts {
         // A policy that has said that it does not judge has not seen the numbers.
         let is_shown = |asked: &&Asked<'_>| asked.context.narrowing().is_none_or(|narrowing| narrowing.judge);
         let counted = self.asked.iter().filter(is_shown).filter_map(|asked| asked.shown.counted.clone());
         let of = |at: usize| Some(self.asked[at].shown.counted.as_ref()?.siblings.clone());
         let rejected = rejected.into_iter().filter_map(|(at, value)| Some((of(at)?, value)));
-        Rests { counted: counted.collect(), rejected: rejected.collect() }
+        SpreadCounts { counted: counted.collect(), rejected: rejected.collect() }
     }
 }

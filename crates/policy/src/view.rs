@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bindery_core::{Claim, ClaimFact, Class, Lookup, Text, Volume};
 
-use crate::{Candidates, ClaimView, Metadata, Surroundings};
+use crate::{Candidates, ClaimView, Metadata, RelatedObjects};
 
 /// The most characters of a fact in a sentence.
 const VALUE_CHARS_MAX: usize = 128;
@@ -14,8 +14,8 @@ const VALUE_CHARS_MAX: usize = 128;
 pub type NamespaceLabels = Lookup<Arc<BTreeMap<Text, Text>>>;
 
 /// A claim as a matcher sees it.
-pub fn claim_view(metadata: &Metadata, claim: &Claim, around: &Surroundings<'_>) -> ClaimView {
-    let facts = claim_facts(metadata, claim, &around.namespace, &around.class);
+pub fn claim_view(metadata: &Metadata, claim: &Claim, related: &RelatedObjects<'_>) -> ClaimView {
+    let facts = claim_facts(metadata, claim, &related.namespace, &related.class);
     ClaimView { request: claim.request, facts }
 }
 

@@ -3,15 +3,15 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::cell::Cell;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use bindery_core::{
-    AccessModes, Claim, ClaimFact, ClaimKey, Cluster, DecisionLimits, Facts, Lookup, MatchVerdict, Query,
-    Reason, Slot, Source, Spread, Stop, Volume,
+    AccessModes, Claim, ClaimFact, ClaimKey, Cluster, DecisionLimits, Facts, MatchVerdict, Query, Reason,
+    Slot, Source, Stop, Volume,
 };
 use bindery_kit::{AtMostTwice, Fails, Larger, NoEnvironment, SameZone, ZONE, gib, policy, volume};
-use bindery_policy::{Chain, FaultCause, Filtered, Kept, OnFailure, Otherwise, Policy, Rounds, Surroundings};
+use bindery_policy::{AnswerCache, Chain, FaultCause, Filtered, OnFailure, Otherwise, Policy, Rounds};
 use bindery_store::{Delivery, LiveReads, Store};
 
 /// A store with free volumes: name, gibibytes, zone.
@@ -41,7 +41,7 @@ struct Seen {
 }
 
 /// Asks for all candidates, as an engine does that takes none, and has the matchers asked in between.
-fn see(store: &Store, chain: &Chain, kept: &Kept, claim: &Claim) -> Result<Seen, Stop> {
+fn see(store: &Store, chain: &Chain, kept: &AnswerCache, claim: &Claim) -> Result<Seen, Stop> {
     let mut rounds = Rounds::default();
     loop {
         match try_to_see(store, chain, kept, claim, &mut rounds) {
@@ -51,10 +51,15 @@ fn see(store: &Store, chain: &Chain, kept: &Kept, claim: &Claim) -> Result<Seen,
     }
 }
 
+/// As [`see`], with nothing kept.
+fn see_anew(store: &Store, chain: &Chain, claim: &Claim) -> Result<Seen, Stop> {
+    see(store, chain, &AnswerCache::default(), claim)
+}
+
 fn try_to_see(
     store: &Store,
     chain: &Chain,
-    kept: &Kept,
+    kept: &AnswerCache,
     claim: &Claim,
     rounds: &mut Rounds,
 ) -> Result<Seen, Stop> {
@@ -95,7 +100,7 @@ fn seen(free: &[&str], withheld: &[&str], rejected: u32) -> Result<Seen, Stop> {
 fn requirements_leave_out_what_they_reject() {
     let store = store(&[("a1", 1, "a"), ("b1", 1, "b"), ("a2", 2, "a"), ("a3", 3, "a"), ("small", 0, "a")]);
     let chain = Chain::new(vec![policy("zone", SameZone), policy("size", AtMostTwice::narrowing())]);
-    let kept = Kept::default();
+    let kept = AnswerCache::default();
     assert_eq!(see(&store, &chain, &kept, &claim("a")), seen(&["a1", "a2"], &[], 2));
     assert_eq!(see(&store, &chain, &kept, &claim("c")), seen(&[], &[], 4));
     assert_eq!(kept.verdicts().values().sum::<usize>(), 0, "no row is judged");
@@ -104,7 +109,7 @@ fn requirements_leave_out_what_they_reject() {
 #[test]
 fn rejections_are_counted_by_policy_and_told_once_all_are_known() {
     let store = store(&[("a1", 1, "a"), ("b1", 1, "b"), ("b2", 2, "b"), ("a3", 3, "a"), ("small", 0, "a")]);
-    let (claim, live, kept) = (claim("a"), LiveReads::new(), Kept::default());
+    let (claim, live, kept) = (claim("a"), LiveReads::new(), AnswerCache::default());
     let told = |otherwise, all: bool| {
         let zone = Policy { otherwise, ..policy("zone", SameZone) };
         let chain = Chain::new(vec![policy("size", AtMostTwice::narrowing()), zone]);
@@ -143,7 +148,7 @@ fn a_row_is_judged_once_and_again_only_when_it_changes() {
     let volumes: Vec<_> = volumes.iter().map(|(name, size, zone)| (name.as_str(), *size, *zone)).collect();
     let store = store(&volumes);
     let chain = Chain::new(vec![policy("size", AtMostTwice::judging())]);
-    let kept = Kept::default();
+    let kept = AnswerCache::default();
     let rows = || chain.policies()[0].metrics.rows.get();
     assert_eq!(see(&store, &chain, &kept, &claim("a")), seen(&[], &[], 100));
     assert_eq!(rows(), 100);
@@ -175,7 +180,7 @@ fn the_best_fit_is_found_without_judging_what_follows_it() {
     let volumes: Vec<_> = volumes.iter().map(|(name, size, zone)| (name.as_str(), *size, *zone)).collect();
     let store = store(&volumes);
     let chain = Chain::new(vec![policy("size", AtMostTwice::judging())]);
-    let (kept, claim, live) = (Kept::default(), claim("a"), LiveReads::new());
+    let (kept, claim, live) = (AnswerCache::default(), claim("a"), LiveReads::new());
     let mut rounds = Rounds::default();
     let first = loop {
         let mut session = store.session(&NoEnvironment, &live, DecisionLimits::default());
@@ -197,18 +202,15 @@ fn scores_are_weighted_and_ties_go_to_the_smaller_volume() {
     let store = store(&[("a1", 1, "a"), ("a2", 2, "a"), ("b2", 2, "b"), ("a3", 3, "a")]);
     let larger = policy("larger", Larger { zone: None });
     assert_eq!(
-        see(&store, &Chain::new(vec![larger]), &Kept::default(), &claim("a")),
+        see_anew(&store, &Chain::new(vec![larger]), &claim("a")),
         seen(&["a3", "a2", "b2", "a1"], &[], 0)
     );
     let zone_b = Policy { weight: 100, ..policy("zone", Larger { zone: Some("b") }) };
     let chain = Chain::new(vec![policy("larger", Larger { zone: None }), zone_b]);
-    assert_eq!(see(&store, &chain, &Kept::default(), &claim("a")), seen(&["b2", "a3", "a2", "a1"], &[], 0));
+    assert_eq!(see_anew(&store, &chain, &claim("a")), seen(&["b2", "a3", "a2", "a1"], &[], 0));
     // Only the smallest are scored.
     let few = Policy { max_candidates: 2, ..policy("larger", Larger { zone: None }) };
-    assert_eq!(
-        see(&store, &Chain::new(vec![few]), &Kept::default(), &claim("a")),
-        seen(&["a2", "a1"], &[], 0)
-    );
+    assert_eq!(see_anew(&store, &Chain::new(vec![few]), &claim("a")), seen(&["a2", "a1"], &[], 0));
 }
 
 #[test]
@@ -216,7 +218,7 @@ fn later_policies_judge_only_what_earlier_ones_allow() {
     let store = store(&[("a1", 1, "a"), ("a3", 3, "a"), ("a4", 4, "a")]);
     let first = Policy { order: -1, ..policy("size", AtMostTwice::judging()) };
     let chain = Chain::new(vec![policy("larger", Larger { zone: None }), first]);
-    assert_eq!(see(&store, &chain, &Kept::default(), &claim("a")), seen(&["a1"], &[], 2));
+    assert_eq!(see_anew(&store, &chain, &claim("a")), seen(&["a1"], &[], 2));
     let rows: Vec<_> =
         chain.policies().iter().map(|policy| (&*policy.name, policy.metrics.rows.get())).collect();
     assert_eq!(rows, [("size", 3), ("larger", 1)]);
@@ -227,15 +229,15 @@ fn rejected_volumes_are_withheld_where_the_claim_is_to_wait() {
     let store = store(&[("b1", 1, "b"), ("b2", 2, "b")]);
     let waits = Policy { otherwise: Otherwise::Wait, ..policy("zone", SameZone) };
     let chain = Chain::new(vec![waits]);
-    assert_eq!(see(&store, &chain, &Kept::default(), &claim("a")), seen(&[], &["b1", "b2"], 2));
-    assert_eq!(see(&store, &chain, &Kept::default(), &claim("b")), seen(&["b1", "b2"], &[], 0));
+    assert_eq!(see_anew(&store, &chain, &claim("a")), seen(&[], &["b1", "b2"], 2));
+    assert_eq!(see_anew(&store, &chain, &claim("b")), seen(&["b1", "b2"], &[], 0));
 }
 
 #[test]
 fn a_volume_that_the_claim_names_is_judged_as_the_engine_has_read_it() {
     let store = store(&[("a1", 1, "a"), ("b1", 1, "b")]);
     let chain = Chain::new(vec![policy("zone", SameZone), policy("size", AtMostTwice::judging())]);
-    let (kept, claim, live) = (Kept::default(), claim("a"), LiveReads::new());
+    let (kept, claim, live) = (AnswerCache::default(), claim("a"), LiveReads::new());
     let verdict = |name: &str, is_read: bool| {
         let mut rounds = Rounds::default();
         loop {
@@ -260,36 +262,11 @@ fn a_volume_that_the_claim_names_is_judged_as_the_engine_has_read_it() {
 }
 
 #[test]
-fn a_fact_in_a_sentence_is_cut_and_is_no_template() {
-    let chain = Chain::new(vec![policy("zone", SameZone)]);
-    let around = Surroundings {
-        namespace: Lookup::Absent,
-        class: Lookup::Absent,
-        siblings: &|_: &Spread| panic!("no policy spreads"),
-    };
-    let sentence = |of_claim: &str, of_volume: &str| {
-        let labels = [(ZONE.into(), of_volume.into())].into();
-        let (kept, volume) = (Kept::default(), Volume { labels, ..volume("v") });
-        let mut rounds = Rounds::default();
-        loop {
-            match chain.verdict(&claim(of_claim), &volume, &around, &kept, &mut rounds) {
-                Err(Stop::Judge) => rounds.perform(&chain, &kept).unwrap(),
-                Ok(MatchVerdict::Rejected { reason, .. }) => return reason.to_string(),
-                verdict => panic!("{verdict:?}"),
-            }
-        }
-    };
-    assert_eq!(sentence("{volume.0}{claim.0}", "{"), "its zone is {, not {volume.0}{claim.0}");
-    let cut = format!("{}…", "ä".repeat(128));
-    assert_eq!(sentence(&"ä".repeat(129), "b"), format!("its zone is b, not {cut}"));
-}
-
-#[test]
 fn kept_answers_are_bounded_in_bytes_and_the_oldest_go() {
     let store = store(&[("a1", 1, "a")]);
     let chain = Chain::new(vec![policy("size", AtMostTwice::judging())]);
     // Each claim takes a little more than 100 kB, because its fact is kept twice.
-    let kept = Kept::new(250_000);
+    let kept = AnswerCache::new(250_000);
     let zones: Vec<_> = ["a", "b", "c", "d", "e"].map(|zone| zone.repeat(50_000)).into();
     let rows_after = |zone: &str| {
         see(&store, &chain, &kept, &claim(zone)).unwrap();
@@ -323,7 +300,7 @@ fn a_decision_whose_calls_take_too_long_waits_and_the_next_one_continues() {
     let store = store(&sized.collect::<Vec<_>>());
     let policies = vec![policy("zone", SameZone), policy("size", AtMostTwice::judging())];
     let chain = Chain::new(policies).within(Duration::from_secs(1), clock);
-    let kept = Kept::default();
+    let kept = AnswerCache::default();
     // Two narrowings and rounds of 8, 64 and 512 volumes; then the rounds again, and two calls of 512.
     for calls in [5, 10] {
         let Err(Stop::Waits { policy, why }) = see(&store, &chain, &kept, &claim("a")) else {
@@ -349,51 +326,14 @@ fn a_failing_policy_holds_its_claims_or_is_skipped() {
         ]
     };
     for chain in chain(OnFailure::Skip) {
-        assert_eq!(see(&store, &chain, &Kept::default(), &claim("a")), seen(&["a1"], &[], 1));
+        assert_eq!(see_anew(&store, &chain, &claim("a")), seen(&["a1"], &[], 1));
     }
     let [fails, unloaded] = chain(OnFailure::Wait);
     let waits = |policy: &str, why: &str| Err(Stop::Waits { policy: policy.into(), why: why.to_owned() });
     let trapped = "it trapped: unreachable";
-    assert_eq!(see(&store, &fails, &Kept::default(), &claim("a")), waits("fails", trapped));
-    assert_eq!(see(&store, &unloaded, &Kept::default(), &claim("a")), waits("u", "it is 200 MiB"));
+    assert_eq!(see_anew(&store, &fails, &claim("a")), waits("fails", trapped));
+    assert_eq!(see_anew(&store, &unloaded, &claim("a")), waits("u", "it is 200 MiB"));
     assert_eq!(fails.policies()[0].metrics.faults(FaultCause::Trapped), 1);
     let (_, message) = fails.policies()[0].metrics.last_fault.get().unwrap();
     assert_eq!(&*message, trapped);
-}
-
-#[test]
-fn a_policy_applies_by_class_claim_and_namespace() {
-    let siblings = |_: &Spread| panic!("no policy spreads");
-    let around =
-        |namespace: Lookup<_>| Surroundings { namespace, class: Lookup::Absent, siblings: &siblings };
-    let teams = |team: &str| Lookup::Found(Arc::new([("team".into(), team.into())].into()));
-    let requirement = |key: &str, value: &str| bindery_core::Requirement {
-        key: key.into(),
-        operator: bindery_core::SelectorOperator::In,
-        values: vec![value.into()],
-    };
-    let mut selective = policy("zone", SameZone);
-    selective.matches.classes = vec!["fast".into(), "".into()];
-    selective.matches.claim = vec![requirement(ZONE, "a")];
-    selective.matches.namespace = vec![requirement("team", "red")];
-    let chain = Chain::new(vec![selective]);
-    let verdict = |claim: &Claim, namespace| {
-        let (kept, mut rounds) = (Kept::default(), Rounds::default());
-        let volume = volume("elsewhere");
-        loop {
-            match chain.verdict(claim, &volume, &around(Lookup::clone(&namespace)), &kept, &mut rounds) {
-                Err(Stop::Judge) => rounds.perform(&chain, &kept).unwrap(),
-                verdict => return verdict.map_err(|stop| stop.to_string()),
-            }
-        }
-    };
-    let rejected = MatchVerdict::Rejected { policy: "zone".into(), reason: "its zone is none, not a".into() };
-    assert_eq!(verdict(&claim("a"), teams("red")), Ok(rejected));
-    assert_eq!(verdict(&claim("a"), teams("blue")), Ok(MatchVerdict::Allowed));
-    assert_eq!(verdict(&claim("b"), teams("red")), Ok(MatchVerdict::Allowed));
-    let slow = Claim { class: Some("slow".into()), ..claim("a") };
-    assert_eq!(verdict(&slow, teams("red")), Ok(MatchVerdict::Allowed));
-    let unknown =
-        "policy zone: whether it applies depends on the labels of namespace ns: it is not known yet";
-    assert_eq!(verdict(&claim("a"), Lookup::Absent), Err(unknown.to_owned()));
 }

@@ -13,7 +13,7 @@ use bindery_kit::{
     reclaim_rule, volume,
 };
 use bindery_policy::{
-    Allowed, Chain, Filtered, Kept, OnFailure, Otherwise, Policy, PolicyDifference, PolicyEvidence,
+    Allowed, AnswerCache, Chain, Filtered, OnFailure, Otherwise, Policy, PolicyDifference, PolicyEvidence,
     PolicyFunction, Rounds, Unscored, Verdict,
 };
 use bindery_store::{Delivery, LiveReads, Store};
@@ -43,7 +43,7 @@ fn claim() -> Claim {
 fn evidence(
     store: &Store,
     chain: &Chain,
-    kept: &Kept,
+    kept: &AnswerCache,
     ask: impl Fn(&mut dyn Cluster, Query) -> Result<(), Stop>,
 ) -> PolicyEvidence {
     let (claim, live, mut rounds) = (claim(), LiveReads::new(), Rounds::default());
@@ -51,7 +51,7 @@ fn evidence(
         let mut session = store.session(&NoEnvironment, &live, DecisionLimits::default());
         let mut filtered = Filtered::new(&mut session, &claim, chain, kept, &mut rounds).unwrap();
         match ask(&mut filtered, Query::of_claim(&claim, claim.access_set())) {
-            Ok(()) => return filtered.basis().evidence(chain),
+            Ok(()) => return filtered.collected().evidence(chain),
             Err(stop) => assert_eq!(stop, Stop::Judge),
         }
         drop(session);
@@ -95,7 +95,7 @@ fn judged(evidence: &PolicyEvidence) -> Vec<(&str, Vec<(&str, Verdict)>)> {
 
 #[test]
 fn evidence_has_each_verdict_once_even_if_it_was_kept() {
-    let (store, chain, kept) = (sized(&[1, 2, 3]), three(), Kept::default());
+    let (store, chain, kept) = (sized(&[1, 2, 3]), three(), AnswerCache::default());
     let asked = evidence(&store, &chain, &kept, everything);
     let (too_large, allowed) = (Verdict::Rejected(1), Verdict::Allowed(0));
     assert_eq!(
@@ -124,7 +124,7 @@ fn a_volume_that_the_claim_names_is_in_evidence_as_the_engine_has_read_it() {
         cluster.volume(Source::Overlay, "a3".into())?;
         cluster.verdict("a3".into()).map(drop)
     };
-    let asked = evidence(&store, &chain, &Kept::default(), by_name);
+    let asked = evidence(&store, &chain, &AnswerCache::default(), by_name);
     assert_eq!(judged(&asked), [("size", vec![("a3", Verdict::Rejected(1))])]);
 }
 
@@ -138,7 +138,7 @@ fn evidence_has_the_numbers_that_a_policy_was_shown() {
     store.deliver(Delivery::applied(sibling));
     let labels = [(ZONE.into(), "a".into())].into();
     store.deliver(Delivery::applied(Volume { labels, claim_ref, ..volume("taken") }));
-    let asked = evidence(&store, &chain, &Kept::default(), everything);
+    let asked = evidence(&store, &chain, &AnswerCache::default(), everything);
     let verdicts = vec![("b1", Verdict::Allowed(100)), ("a1", Verdict::Rejected(0))];
     assert_eq!(judged(&asked), [("fewest", verdicts)]);
     assert_eq!(asked.matchers[0].rows.spread, [0, 1]);
@@ -148,7 +148,7 @@ fn evidence_has_the_numbers_that_a_policy_was_shown() {
 #[test]
 fn a_policy_that_was_skipped_is_in_evidence() {
     let skipped = Policy { on_failure: OnFailure::Skip, ..policy("fails", Fails) };
-    let asked = evidence(&sized(&[1]), &Chain::new(vec![skipped]), &Kept::default(), first_page);
+    let asked = evidence(&sized(&[1]), &Chain::new(vec![skipped]), &AnswerCache::default(), first_page);
     let told: Vec<_> = asked.skipped.iter().map(|it| (&*it.policy, it.why.as_str())).collect();
     assert_eq!((told, asked.matchers.len()), (vec![("fails", "it trapped: unreachable")], 0));
 }
@@ -159,7 +159,7 @@ fn of_many_volumes_the_allowed_ones_are_first_and_the_rest_is_counted() {
     let large = (0..5_000).map(|number| (format!("v{number:04}"), 3, zone.clone()));
     let size = || Chain::new(vec![policy("size", AtMostTwice::judging())]);
     let store = store(large.chain([("right".to_owned(), 2, zone.clone())]));
-    let asked = evidence(&store, &size(), &Kept::default(), everything);
+    let asked = evidence(&store, &size(), &AnswerCache::default(), everything);
     let volumes = &asked.matchers[0].volumes;
     let left_out = asked.ask_again(&size()).not_recorded;
     assert_eq!((volumes.len(), &*volumes[0], left_out), (4_096, "right", 5_001 - 4_096));
@@ -169,7 +169,7 @@ fn of_many_volumes_the_allowed_ones_are_first_and_the_rest_is_counted() {
 fn evidence_about_volumes_with_long_values_is_bounded_in_bytes() {
     let long = (0..2_000).map(|number| (format!("v{number:04}"), 3, format!("{number:04096}").into()));
     let chain = Chain::new(vec![policy("size", AtMostTwice::judging())]);
-    let asked = evidence(&store(long), &chain, &Kept::default(), everything);
+    let asked = evidence(&store(long), &chain, &AnswerCache::default(), everything);
     let said = &asked.matchers[0];
     let bytes: usize = said.rows.texts.iter().map(|text| text.len()).sum();
     assert!(bytes <= (4 << 20) + 4_096 && said.volumes.len() > 1_000, "{bytes}");
@@ -184,7 +184,7 @@ fn difference(volume: Option<&str>, then: &str, now: &str) -> PolicyDifference {
 #[test]
 fn the_same_policies_answer_the_same_and_a_changed_row_is_found() {
     let (store, chain) = (sized(&[1, 3]), three());
-    let mut asked = evidence(&store, &chain, &Kept::default(), first_page);
+    let mut asked = evidence(&store, &chain, &AnswerCache::default(), first_page);
     let again = asked.ask_again(&chain);
     assert_eq!((again.same, again.not_asked), (6, 0), "{again:?}");
     assert!(again.differences.is_empty() && again.notes.is_empty(), "{again:?}");
@@ -202,7 +202,7 @@ fn the_same_policies_answer_the_same_and_a_changed_row_is_found() {
 #[test]
 fn other_policies_are_told_and_asked_if_they_read_the_same() {
     let (store, chain) = (sized(&[1, 3]), three());
-    let asked = evidence(&store, &chain, &Kept::default(), first_page);
+    let asked = evidence(&store, &chain, &AnswerCache::default(), first_page);
     let settings = r#"{"n":1}"#.to_owned();
     let narrows = Policy { settings, ..policy("size", Larger { zone: Some("a") }) };
     let other = Chain::new(vec![policy("zone", Fewest { most: 1, barrier: None }), narrows]);
@@ -236,7 +236,7 @@ fn what_a_volume_must_be_is_asked_for_again_before_volumes_are_judged() {
     let asked = evidence(
         &sized(&[1, 3]),
         &Chain::new(vec![policy("size", AtMostTwice::judging())]),
-        &Kept::default(),
+        &AnswerCache::default(),
         first_page,
     );
     let again = asked.ask_again(&Chain::new(vec![policy("size", AtMostTwice::narrowing())]));
@@ -249,8 +249,9 @@ fn what_a_volume_must_be_is_asked_for_again_before_volumes_are_judged() {
 #[test]
 fn volumes_beyond_the_limit_of_scored_ones_are_told() {
     let limited = |max| Policy { max_candidates: max, ..policy("larger", Larger { zone: None }) };
-    let unscored =
-        |policies| evidence(&sized(&[1, 2]), &Chain::new(policies), &Kept::default(), first_page).unscored;
+    let unscored = |policies| {
+        evidence(&sized(&[1, 2]), &Chain::new(policies), &AnswerCache::default(), first_page).unscored
+    };
     // Three volumes, with the one in zone `b`.
     assert_eq!(unscored(vec![limited(3)]), None);
     let larger = Unscored { policy: "larger".into(), max: 2 };
@@ -308,7 +309,7 @@ fn fuel(evidence: &PolicyEvidence) -> Vec<String> {
 
 #[test]
 fn a_call_has_its_fuel_where_it_was_made_and_other_fuel_is_found() {
-    let (store, kept) = (sized(&[1, 2, 3]), Kept::default());
+    let (store, kept) = (sized(&[1, 2, 3]), AnswerCache::default());
     let chain = Chain::new(vec![burning(100), policy("zone", SameZone)]);
     let mut asked = evidence(&store, &chain, &kept, everything);
     let (narrow, judge) =
@@ -347,7 +348,7 @@ fn calls_about_many_volumes_are_bounded_in_rows() {
     let store = store(many);
     let size = Burning { units: 100, policy: AtMostTwice::judging() };
     let chain = Chain::new(vec![policy("size", size)]);
-    let asked = evidence(&store, &chain, &Kept::default(), everything);
+    let asked = evidence(&store, &chain, &AnswerCache::default(), everything);
     let rows = asked.calls.iter().map(|call| match &call.function {
         PolicyFunction::Judge(rows) => rows.whole.len(),
         PolicyFunction::Narrow | PolicyFunction::Reclaim => 0,

@@ -7,7 +7,7 @@ use bindery_core::{
     Volume, VolumeFact,
 };
 use bindery_kit::{APP, Fewest, NoEnvironment, ZONE, policy, volume};
-use bindery_policy::{Chain, Filtered, Kept, Matcher as _, Metadata, Rests, Rounds};
+use bindery_policy::{AnswerCache, Chain, Filtered, Matcher as _, Metadata, Rounds, SpreadCounts};
 use bindery_store::{Delivery, LiveReads, Store};
 
 fn claim(namespace: &str, name: &str, app: &str) -> Claim {
@@ -40,7 +40,7 @@ fn store(chain: &Chain, owned: &[(Claim, &str)]) -> Store {
 }
 
 /// The free volumes that an engine is told, in order, and what the answer rests on.
-fn see(store: &Store, chain: &Chain, kept: &Kept, claim: &Claim) -> (Vec<String>, Rests) {
+fn see(store: &Store, chain: &Chain, kept: &AnswerCache, claim: &Claim) -> (Vec<String>, SpreadCounts) {
     let (mut rounds, live) = (Rounds::default(), LiveReads::new());
     loop {
         let mut session = store.session(&NoEnvironment, &live, DecisionLimits::default());
@@ -50,7 +50,7 @@ fn see(store: &Store, chain: &Chain, kept: &Kept, claim: &Claim) -> (Vec<String>
             Ok(page) => {
                 let name = |handle| cluster.identify(handle).unwrap().name.to_string();
                 let names = page.handles.into_iter().map(name).collect();
-                return (names, filtered.into_rests());
+                return (names, filtered.into_spread_counts());
             }
             Err(stop) => assert_eq!(stop, Stop::Judge),
         }
@@ -66,7 +66,8 @@ fn chain(most: u32) -> Chain {
 #[test]
 fn the_zone_with_the_fewest_volumes_of_siblings_comes_first() {
     let (chain, db) = (chain(9), |name: &str| claim("ns", name, "db"));
-    let first = |owned: &[(Claim, &str)]| see(&store(&chain, owned), &chain, &Kept::default(), &db("c")).0;
+    let first =
+        |owned: &[(Claim, &str)]| see(&store(&chain, owned), &chain, &AnswerCache::default(), &db("c")).0;
     assert_eq!(first(&[]), ["a", "b"]);
     assert_eq!(first(&[(db("x"), "a")]), ["b", "a"]);
     assert_eq!(first(&[(db("x"), "a"), (db("y"), "b"), (db("z"), "b")]), ["a", "b"]);
@@ -82,12 +83,12 @@ fn volumes_that_decisions_in_flight_have_picked_count() {
     store.deliver(Delivery::applied(claim("ns", "x", "db")));
     store.deliver(Delivery::applied(in_zone("a2", "a", None)));
     store.reserve("a2", &ClaimKey::new("ns", "x"), &[]).unwrap();
-    assert_eq!(see(&store, &chain, &Kept::default(), &c).0, ["b", "a", "a2"]);
+    assert_eq!(see(&store, &chain, &AnswerCache::default(), &c).0, ["b", "a", "a2"]);
 }
 
 #[test]
 fn a_row_is_judged_again_when_its_number_has_changed() {
-    let (chain, kept, c) = (chain(9), Kept::default(), claim("ns", "c", "db"));
+    let (chain, kept, c) = (chain(9), AnswerCache::default(), claim("ns", "c", "db"));
     let rows = || chain.policies()[0].metrics.rows.get();
     let x = claim("ns", "x", "db");
     let store = store(&chain, &[]);
@@ -104,12 +105,12 @@ fn a_row_is_judged_again_when_its_number_has_changed() {
 fn an_answer_rests_on_what_was_counted_and_on_the_numbers_that_rejected() {
     let (chain, c) = (chain(1), claim("ns", "c", "db"));
     let store = store(&chain, &[(claim("ns", "x", "db"), "a")]);
-    let (free, rests) = see(&store, &chain, &Kept::default(), &c);
+    let (free, spread_counts) = see(&store, &chain, &AnswerCache::default(), &c);
     let spread = chain.declared().spreads.into_iter().next().unwrap();
     let siblings = Siblings::of_claim(&spread, &c);
     assert_eq!(free, ["b"]);
-    assert_eq!(rests.counted, [store.siblings(&c, &spread)]);
-    assert_eq!(rests.rejected, [(siblings, Some("a".into()))]);
+    assert_eq!(spread_counts.counted, [store.siblings(&c, &spread)]);
+    assert_eq!(spread_counts.rejected, [(siblings, Some("a".into()))]);
 }
 
 #[test]

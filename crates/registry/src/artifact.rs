@@ -1,7 +1,7 @@
 //! A module as an artifact of a registry, in the layout of the CNCF that `wkg` reads and writes.
 //!
 //! The manifest has one configuration and one layer, the module. Golden cases and a page are artifacts of
-//! their own whose subject it is. Its annotations name their digests, so that who signs it signs them.
+//! their own whose subject it is. Its annotations name their digests, so that its signature covers them.
 
 use std::collections::BTreeMap;
 
@@ -154,10 +154,6 @@ pub(crate) async fn put_referrer(to: &dyn Repository, manifest: &Manifest) -> Re
 }
 
 /// The manifest of a module: its digest, and what it says.
-///
-/// # Errors
-///
-/// It cannot be read, or is not that of a module.
 pub async fn pull_manifest(from: &dyn Repository, name: &Name) -> Result<(Digest, Manifest)> {
     let bytes = from.manifest(name).await?;
     let what = format!("manifest {name}");
@@ -296,10 +292,6 @@ fn file_name(layer: &Descriptor) -> String {
 
 /// Copies an artifact with its cases, its page and its signatures, byte by byte. A bundle that is too large
 /// for a signature is left behind. Returns its digest.
-///
-/// # Errors
-///
-/// It cannot be read or written, is not that of a module, or breaks a limit.
 pub async fn copy(from: &dyn Repository, to: &dyn Repository, name: &Name) -> Result<Digest> {
     let (digest, manifest) = pull_manifest(from, name).await?;
     to.put_blob(&module(from, &digest, &manifest).await?).await?;
@@ -331,10 +323,6 @@ pub async fn copy(from: &dyn Repository, to: &dyn Repository, name: &Name) -> Re
 }
 
 /// Puts a tag on an artifact that is there.
-///
-/// # Errors
-///
-/// It cannot be read, is not that of a module, or the tag cannot be written.
 pub async fn put_tag(at: &dyn Repository, digest: Digest, tag: &str) -> Result<()> {
     let name = Name::Digest(digest);
     let (_, manifest) = pull_manifest(at, &name).await?;

@@ -51,10 +51,6 @@ pub enum Access {
 impl Registry {
     /// A client that trusts these certificate authorities, in PEM, or those of the system, and takes its
     /// credentials from there.
-    ///
-    /// # Errors
-    ///
-    /// The authorities cannot be read.
     pub fn new(
         authorities: Option<&[u8]>,
         credentials: Option<Credentials>,
@@ -71,19 +67,11 @@ impl Registry {
 
     /// The same that trusts these certificate authorities, in PEM, and no others. It has no credentials: who
     /// names an authority can answer in place of a registry.
-    ///
-    /// # Errors
-    ///
-    /// The authorities cannot be read.
     pub fn trusting(&self, authorities: &[u8]) -> Result<Self> {
         Self::new(Some(authorities), None, self.transport.timeouts)
     }
 
     /// The repository of a reference, for one push, pull or verification: its time begins now.
-    ///
-    /// # Errors
-    ///
-    /// The credentials cannot be read.
     pub fn repository(&self, of: &Reference, access: Access) -> Result<Remote> {
         let host = if of.host() == HUB { HUB_REGISTRY } else { of.host() };
         let found = self.credentials.as_ref().map(|file| file.find(host, of.repository())).transpose()?;

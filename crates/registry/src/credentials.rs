@@ -20,7 +20,7 @@ pub(crate) const HUB: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.d
 /// Where credentials are. A file is read again for each push and pull, so that credentials may rotate.
 #[derive(Clone)]
 pub enum Credentials {
-    /// In a file. No program is run that it names: who writes the file of a server must not choose its
+    /// In a file. No program is run that it names: the writer of a server's file must not choose its
     /// programs.
     File(PathBuf),
     /// In a file of the user who runs this program: the credential helpers that it names are run.

@@ -158,10 +158,6 @@ impl Layout {
     }
 
     /// Keeps a module that comes from no registry, by the digest of its bytes.
-    ///
-    /// # Errors
-    ///
-    /// It is larger than a module may be, or cannot be written.
     pub async fn put_module(&self, module: Vec<u8>) -> Result<()> {
         let digest = Digest::of(&module);
         if self.module(&digest).await.is_ok() {
@@ -185,10 +181,6 @@ impl Layout {
     /// Removes every manifest that is not kept, and every blob that no kept one has. A referrer and the
     /// signatures of a manifest are kept with it; one of [`Layout::put_module`] by the digest of the module.
     /// If the index breaks a rule or a limit, nothing is kept. What a [`Writer`] has written stays.
-    ///
-    /// # Errors
-    ///
-    /// The folder cannot be read or written.
     pub fn retain(&self, keep: impl Fn(&Digest) -> bool) -> Result<()> {
         let writing = self.writing.lock();
         let _locked = self.lock()?;

@@ -14,7 +14,7 @@ pub const EXTRAS_MAX: usize = 16;
 /// A payload of cosign 2, or a bundle of cosign 3.
 pub const SIGNATURE_MAX: usize = 256 << 10;
 /// How many signatures of an artifact are looked at. More are not, so that a registry with a thousand of them
-/// costs no more.
+/// does not cost more.
 pub const SIGNATURES_MAX: usize = 64;
 /// How many keys may be trusted: each signature is checked by each key.
 pub const KEYS_MAX: usize = 16;

@@ -47,23 +47,11 @@ pub trait Repository: Send + Sync {
     /// The manifests whose subject is this one, at most
     /// [`limits::REFERRERS_MAX`](crate::limits::REFERRERS_MAX). This is a hint: each must be read, and its
     /// subject checked.
-    ///
-    /// # Errors
-    ///
-    /// They cannot be listed.
     async fn referrers(&self, subject: &Digest) -> Result<Vec<Descriptor>>;
 
     /// Writes a blob, unless it is there.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be written.
     async fn put_blob(&self, bytes: &[u8]) -> Result<()>;
 
     /// Writes a manifest whose blobs are there, and makes it a referrer of its subject.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be written.
     async fn put_manifest(&self, name: &Name, manifest: &Manifest, bytes: &[u8]) -> Result<()>;
 }

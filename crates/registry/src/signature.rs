@@ -92,10 +92,6 @@ pub(crate) fn signatures_tag(subject: &Digest) -> String {
 }
 
 /// Signs the manifest of a reference, which must name it by digest.
-///
-/// # Errors
-///
-/// The manifest cannot be read, or the signature cannot be written.
 pub async fn sign(
     to: &dyn Repository,
     reference: &Reference,

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use bindery_core::{
     Answer, Claim, ClaimKey, ClaimRef, Class, Cluster, ColumnRequirement, ColumnSet, Counted, DecisionLimits,
     Exchange, Handle, Lookup, MatchVerdict, Page, Quantity, Query, Question, QuestionBudget, Reason,
-    ReclaimVerdict, Scanned, Siblings, Slot, Source, Spread, Stop, Tally, Text, Uid, Volume, VolumeIndex,
-    VolumeRow, VolumeTarget,
+    ReclaimVerdict, RelatedLookup, Scanned, Siblings, Slot, Source, Spread, Stop, Tally, Text, Uid, Volume,
+    VolumeIndex, VolumeRow, VolumeTarget,
 };
 
 use self::handles::{Handles, Named};
@@ -321,7 +321,9 @@ impl VolumeIndex for AsOf<'_> {
         let volume = self.volume_then(volume)?;
         Some(self.volumes.of(&volume))
     }
+}
 
+impl RelatedLookup for AsOf<'_> {
     fn namespace_labels(&self, name: &str) -> Lookup<Arc<BTreeMap<Text, Text>>> {
         let session = self.session();
         self.rests_on(&session, &[Fact::Namespace(name.into())]);

@@ -195,7 +195,7 @@ impl Pair<'_> {
             Reason::InFlight => {
                 ("", self.picked_for_other().map(ToString::to_string).unwrap_or_default(), key())
             }
-            // These are no reasons of a pair.
+            // These are not reasons of a pair.
             Reason::Unreadable | Reason::Rejected | Reason::WaitsForConsumer => {
                 ("", String::new(), String::new())
             }

@@ -53,7 +53,7 @@ pub(crate) enum VolumeState {
 
 /// What can be done with a volume; where several apply, the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum Availability {
     /// It has a claimRef.
     Taken,
     /// It is marked for deletion.
@@ -64,7 +64,7 @@ pub(crate) enum Standing {
     Free,
 }
 
-impl Standing {
+impl Availability {
     pub(crate) fn of(volume: &Volume) -> Self {
         if volume.claim_ref.is_some() {
             Self::Taken
@@ -91,7 +91,7 @@ impl VolumeState {
         match (self, other) {
             (Self::Absent, Self::Absent) | (Self::Unreadable, Self::Unreadable) => true,
             (Self::Readable(a), Self::Readable(b)) => {
-                Standing::of(a) == Standing::of(b)
+                Availability::of(a) == Availability::of(b)
                     && a.capacity.unwrap_or_default() == b.capacity.unwrap_or_default()
                     && a.access_set() == b.access_set()
                     && a.class == b.class
@@ -154,7 +154,7 @@ impl Index {
             bucket.free.show(volumes, &self.columns);
             bucket
         });
-        match bucket.list_mut(Standing::of(volume)) {
+        match bucket.list_mut(Availability::of(volume)) {
             // No question selects from these lists by ordinal.
             Some(list) => {
                 list.insert(Row::new(id, volume), |_| {});
@@ -183,7 +183,7 @@ impl Index {
         }
         let key = BucketKey::of_volume(volume);
         let Some(bucket) = self.buckets.get_mut(&key) else { return };
-        match bucket.list_mut(Standing::of(volume)) {
+        match bucket.list_mut(Availability::of(volume)) {
             Some(list) => {
                 list.remove(&Row::new(id, volume), |_| {});
             }
@@ -278,13 +278,13 @@ impl Index {
 }
 
 impl Bucket {
-    /// The list of the volumes of that standing; `None` for the free ones, which are more than a list.
-    fn list_mut(&mut self, standing: Standing) -> Option<&mut Ordered> {
-        match standing {
-            Standing::Taken => Some(&mut self.taken),
-            Standing::Deleting => Some(&mut self.deleting),
-            Standing::Unavailable => Some(&mut self.unavailable),
-            Standing::Free => None,
+    /// The list of the volumes of that availability; `None` for the free ones, which are more than a list.
+    fn list_mut(&mut self, availability: Availability) -> Option<&mut Ordered> {
+        match availability {
+            Availability::Taken => Some(&mut self.taken),
+            Availability::Deleting => Some(&mut self.deleting),
+            Availability::Unavailable => Some(&mut self.unavailable),
+            Availability::Free => None,
         }
     }
 }

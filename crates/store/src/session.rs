@@ -7,7 +7,8 @@ use std::sync::{Arc, RwLockReadGuard};
 use bindery_core::{
     Answer, Claim, ClaimKey, ClaimRef, Class, Cluster, ColumnRequirement, ColumnSet, Counted, DecisionLimits,
     Handle, Lookup, MatchVerdict, Page, PluginMatch, Quantity, Query, Question, QuestionBudget,
-    ReclaimVerdict, Scanned, Slot, Source, Spread, Stop, Text, Uid, Volume, VolumeIndex, VolumeRow,
+    ReclaimVerdict, RelatedLookup, Scanned, Slot, Source, Spread, Stop, Text, Uid, Volume, VolumeIndex,
+    VolumeRow,
 };
 use rustc_hash::FxBuildHasher;
 
@@ -215,7 +216,9 @@ impl VolumeIndex for Session<'_> {
     fn handle(&mut self, volume: &str) -> Option<Handle> {
         self.state.volumes.id(volume).map(|id| self.handles.of(id))
     }
+}
 
+impl RelatedLookup for Session<'_> {
     fn namespace_labels(&self, name: &str) -> Lookup<Arc<BTreeMap<Text, Text>>> {
         self.state.namespace_labels(name)
     }

@@ -112,10 +112,6 @@ impl Cluster {
     }
 
     /// Tries to create a claim of 1 GiB.
-    ///
-    /// # Errors
-    ///
-    /// The API server refuses the claim.
     pub async fn try_claim(
         &self,
         metadata: Value,

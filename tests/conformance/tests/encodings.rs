@@ -8,7 +8,7 @@ use bindery_cluster::{ControlPlane, Manager, Programs};
 use bindery_core::{ClaimFact, Declared, VolumeFact};
 use bindery_kit::json;
 use bindery_kube::decode;
-use bindery_kube::encoding::{ACCEPT, Encoding, Object};
+use bindery_kube::encoding::{ACCEPT, EncodedObject, Encoding};
 use http::{Method, Request, header};
 use kube::client::Body;
 use serde_json::{Value, json};
@@ -139,7 +139,13 @@ fn others() -> Vec<(&'static str, Value)> {
     ]
 }
 
-async fn send(client: &kube::Client, method: Method, path: &str, accept: &str, body: &Value) -> Object {
+async fn send(
+    client: &kube::Client,
+    method: Method,
+    path: &str,
+    accept: &str,
+    body: &Value,
+) -> EncodedObject {
     let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
     let request = Request::builder().method(method).uri(path).header(header::ACCEPT, accept);
     let request = request.header(header::CONTENT_TYPE, "application/json").body(Body::from(body)).unwrap();
@@ -154,19 +160,19 @@ async fn compare<T: PartialEq + Debug>(
     client: &kube::Client,
     path: &str,
     count: usize,
-    decode: impl Fn(&Object) -> T,
+    decode: impl Fn(&EncodedObject) -> T,
 ) {
     let preferred = send(client, Method::GET, path, ACCEPT, &Value::Null).await;
-    assert!(matches!(preferred, Object::Protobuf(_)), "{path}");
+    assert!(matches!(preferred, EncodedObject::Protobuf(_)), "{path}");
     let preferred = preferred.page().unwrap();
     // Both lists have the same version: the API server writes objects of its own all the time.
     let same = format!("{path}?resourceVersion={}&resourceVersionMatch=Exact", preferred.version);
     let text = send(client, Method::GET, &same, "application/json", &Value::Null).await;
-    assert!(matches!(text, Object::Json(_)), "{path}");
+    assert!(matches!(text, EncodedObject::Json(_)), "{path}");
     let text = text.page().unwrap();
     assert_eq!((preferred.version, preferred.next), (text.version, text.next), "{path}");
     assert!(text.items.len() >= count, "{path}: {} objects", text.items.len());
-    let decoded = |items: &[Object]| items.iter().map(&decode).collect::<Vec<_>>();
+    let decoded = |items: &[EncodedObject]| items.iter().map(&decode).collect::<Vec<_>>();
     assert_eq!(decoded(&preferred.items), decoded(&text.items), "{path}");
 }
 
@@ -189,7 +195,7 @@ async fn objects_are_decoded_alike_from_json_and_protocol_buffers() {
         ),
     ] {
         let of = |path: &str| format!("{path}/{name}");
-        let Object::Json(object) =
+        let EncodedObject::Json(object) =
             send(&client, Method::GET, &of(path), "application/json", &Value::Null).await
         else {
             panic!("the request accepts only JSON")

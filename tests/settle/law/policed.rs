@@ -18,7 +18,7 @@ pub(crate) enum Wanted {
     /// A reclaimer that is missing holds it as it is.
     Held,
     ByPolicy,
-    Kept,
+    AnswerCache,
     Deleted,
     Recycled,
     Offered,
@@ -216,7 +216,7 @@ fn answers(rules: &[WishRule], volume: &Volume, own: ReclaimPolicy, claim: Optio
     let wish = rule.wish(claim.map(tier_of_claim));
     let mut answers = match made_of(wish, allow, volume, own) {
         Wanted::ByPolicy => others(),
-        wanted if is_unsure && wanted != Wanted::Kept => {
+        wanted if is_unsure && wanted != Wanted::AnswerCache => {
             others().into_iter().map(|other| if other == Wanted::ByPolicy { wanted } else { other }).collect()
         }
         wanted => vec![wanted],
@@ -232,13 +232,13 @@ fn made_of(wish: Wish, allow: &[Allowed], volume: &Volume, own: ReclaimPolicy) -
     let may = |allowed: Allowed, harmless: bool| harmless || allow.contains(&allowed);
     let may_delete = may(Allowed::Delete, own == ReclaimPolicy::Delete);
     match wish {
-        Wish::Keep => Wanted::Kept,
+        Wish::Keep => Wanted::AnswerCache,
         Wish::Delete if may_delete => Wanted::Deleted,
         Wish::DeleteAfter(seconds) if may_delete => {
             if is_due(volume, own, seconds) {
                 Wanted::Deleted
             } else {
-                Wanted::Kept
+                Wanted::AnswerCache
             }
         }
         Wish::Recycle if may(Allowed::Recycle, own == ReclaimPolicy::Recycle) => Wanted::Recycled,
@@ -280,7 +280,7 @@ pub(super) fn may_be_exposed(state: &State, volume: &Volume, what: &str) -> Resu
     let harmless = !matches!(volume.policy, ReclaimPolicy::Delete | ReclaimPolicy::Recycle);
     let keeps = |wanted: &Wanted| match wanted {
         Wanted::Held => true,
-        Wanted::Kept => !harmless,
+        Wanted::AnswerCache => !harmless,
         Wanted::Offered => !harmless && !volume.deleting,
         Wanted::ByPolicy | Wanted::Deleted | Wanted::Recycled => false,
     };
@@ -294,7 +294,7 @@ pub(super) fn may_be_exposed(state: &State, volume: &Volume, what: &str) -> Resu
 /// The reclaim policy becomes what a reclaimer wants, once the claim is gone.
 pub(super) fn policy_set(state: &State, before: &Volume, after: &Volume) -> Result<(), String> {
     let needs = |wanted: Wanted| match wanted {
-        Wanted::Kept => after.policy == ReclaimPolicy::Retain,
+        Wanted::AnswerCache => after.policy == ReclaimPolicy::Retain,
         Wanted::Deleted => after.policy == ReclaimPolicy::Delete,
         Wanted::Recycled => after.policy == ReclaimPolicy::Recycle,
         Wanted::Held | Wanted::ByPolicy | Wanted::Offered => false,
@@ -319,7 +319,7 @@ pub(crate) fn left_exposed(state: &State) -> Vec<String> {
     let is_exposed = |volume: &&Arc<Volume>| {
         let goes = matches!(volume.policy, ReclaimPolicy::Delete | ReclaimPolicy::Recycle);
         let is_gone = || fate(state, volume).is_ok_and(|fate| fate.is_gone && !fate.is_elsewhere);
-        let is_kept = || wanted(state, volume).iter().all(|wanted| *wanted == Wanted::Kept);
+        let is_kept = || wanted(state, volume).iter().all(|wanted| *wanted == Wanted::AnswerCache);
         volume.phase == VolumePhase::Released && goes && is_gone() && is_kept()
     };
     let exposed = state.volumes.values().filter(is_exposed);

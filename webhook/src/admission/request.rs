@@ -259,18 +259,18 @@ fn missing(field: &str) -> String {
 /// Whether the name is still to be made from `generateName`.
 fn awaits_name(json: &RawValue) -> bool {
     #[derive(Deserialize)]
-    struct Object {
-        metadata: Metadata,
+    struct ReviewedObject {
+        metadata: ObjectMeta,
     }
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Metadata {
+    struct ObjectMeta {
         #[serde(default)]
         name: Option<String>,
         #[serde(default)]
         generate_name: Option<String>,
     }
     let is_set = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
-    let object = serde_json::from_str::<Object>(json.get());
-    object.is_ok_and(|Object { metadata }| !is_set(&metadata.name) && is_set(&metadata.generate_name))
+    let object = serde_json::from_str::<ReviewedObject>(json.get());
+    object.is_ok_and(|ReviewedObject { metadata }| !is_set(&metadata.name) && is_set(&metadata.generate_name))
 }

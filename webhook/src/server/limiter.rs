@@ -64,7 +64,7 @@ pub(super) struct Permit {
 /// A request in flight, until it is dropped.
 pub(super) struct InFlight(Arc<Connection>);
 
-/// The body of a request in flight: dropped when it has been read, or is read no more.
+/// The body of a request in flight: dropped when it has been read, or is not read any more.
 pub(super) struct UnreadBody(Arc<Connection>);
 
 impl ConnectionLimiter {

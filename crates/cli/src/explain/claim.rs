@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::{advice, lines, text};
 use crate::objects::Resource;
 use crate::plan::candidates::candidates;
-use crate::plan::decider::Decider;
-use crate::plan::load::Object;
+use crate::plan::decider::EngineAndPolicies;
+use crate::plan::load::ManifestObject;
 use crate::plan::outcome::{ClaimPlan, Gets, Outcome, claim_plan, gets};
 use crate::plan::planner::Planner;
 use crate::plan::report;
@@ -41,9 +41,9 @@ pub(super) struct ClaimExplanation {
 
 /// Explains a claim, with at most that many candidates.
 pub(super) async fn explain(
-    decider: &Decider,
-    objects: Vec<Object>,
-    object: &Object,
+    decider: &EngineAndPolicies,
+    objects: Vec<ManifestObject>,
+    object: &ManifestObject,
     key: &ClaimKey,
     nearest: usize,
 ) -> Result<ClaimExplanation> {
@@ -63,18 +63,18 @@ pub(super) async fn explain(
 }
 
 /// How far a steered claim is by these objects.
-fn steered(claim: &Claim, objects: &[Object]) -> Option<String> {
+fn steered(claim: &Claim, objects: &[ManifestObject]) -> Option<String> {
     if !claim.steered || claim.volume_name.is_some() {
         return None;
     }
-    let names_it = |object: &&Object| {
+    let names_it = |object: &&ManifestObject| {
         let uid = text(object, "/spec/claimRef/uid");
         text(object, "/spec/claimRef/namespace") == *claim.key.namespace
             && text(object, "/spec/claimRef/name") == *claim.key.name
             && (uid.is_empty() || uid == *claim.uid.0)
     };
     let volume = objects.iter().find(names_it).map(|volume| Reserved::of(&volume.value));
-    let is_of_class = |object: &&Object| {
+    let is_of_class = |object: &&ManifestObject| {
         object.resource == Resource::Class && text(object, "/metadata/name") == claim.class_or_empty()
     };
     let mode = objects.iter().find(is_of_class).map(|class| text(class, "/volumeBindingMode"));
@@ -87,7 +87,7 @@ fn steered(claim: &Claim, objects: &[Object]) -> Option<String> {
 impl ClaimExplanation {
     fn new(
         planner: &Planner,
-        object: &Object,
+        object: &ManifestObject,
         before: &Arc<Claim>,
         without: Option<&Gets>,
         nearest: usize,

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::journal::damaged;
 use crate::journal::kept::check_kept;
-use crate::journal::show::{Deciders, shown};
+use crate::journal::show::{DecidedBy, shown};
 use crate::journal::subject::{is_about, time};
 use crate::journal::unknown::Unknown;
 use crate::output::{Format, counted, table};
@@ -37,7 +37,7 @@ struct Decided {
     time: String,
     replica: Option<String>,
     /// The volumes that the engine was shown as free, in its order.
-    candidates: Vec<Candidate>,
+    candidates: Vec<ShownVolume>,
     decision: Box<Record>,
     /// Until the next decision of the object.
     writes: Vec<Entry>,
@@ -50,7 +50,7 @@ struct Decided {
 
 /// A volume that the engine was shown as free.
 #[derive(Serialize)]
-struct Candidate {
+struct ShownVolume {
     /// Its name, where the engine asked for it.
     name: Option<Text>,
     capacity: String,
@@ -145,11 +145,11 @@ impl Decided {
 
     fn text(&self) -> String {
         let what = What::Decision(self.decision.clone());
-        let mut text = Deciders::of(&self.decision, self.replica.as_deref()).text();
+        let mut text = DecidedBy::of(&self.decision, self.replica.as_deref()).text();
         text += &shown(&Entry { at_ms: self.at_ms, what });
         if !self.candidates.is_empty() {
             text += "    volumes that it could choose among, in order:\n";
-            let row = |Candidate { name, capacity, state }: &Candidate| {
+            let row = |ShownVolume { name, capacity, state }: &ShownVolume| {
                 let name = name.as_deref().unwrap_or("(its name was not asked)");
                 vec![format!("      {name}"), capacity.clone(), (*state).to_owned()]
             };
@@ -163,13 +163,13 @@ impl Decided {
 }
 
 /// The volumes that the engine was shown as free. It knows them by numbers, and asks for the names of few.
-fn candidates(Record { evidence, .. }: &Record) -> Vec<Candidate> {
+fn candidates(Record { evidence, .. }: &Record) -> Vec<ShownVolume> {
     let names = names(evidence);
     let mut candidates = Vec::new();
     for Exchange { answer, .. } in &evidence.exchanges {
         let Answer::Page(page) = answer else { continue };
         let rows = page.handles.iter().zip(&page.whole).zip(&page.nanos).zip(&page.slots);
-        candidates.extend(rows.map(|(((handle, whole), nanos), slot)| Candidate {
+        candidates.extend(rows.map(|(((handle, whole), nanos), slot)| ShownVolume {
             name: names.get(handle).cloned(),
             capacity: Quantity { nanos: *nanos, ..Quantity::bytes(*whole) }.to_string(),
             state: match slot {

@@ -5,8 +5,8 @@ use bindery_core::{Key, Lookup, Source, Text, Volume, VolumePhase};
 use serde::Serialize;
 
 use super::{advice, lines, text};
-use crate::plan::decider::Decider;
-use crate::plan::load::Object;
+use crate::plan::decider::EngineAndPolicies;
+use crate::plan::load::ManifestObject;
 use crate::plan::outcome::{VolumePlan, volume_plan};
 use crate::plan::planner::Planner;
 
@@ -40,9 +40,9 @@ pub(super) struct VolumeExplanation {
 
 /// Explains a volume.
 pub(super) async fn explain(
-    decider: &Decider,
-    objects: Vec<Object>,
-    object: &Object,
+    decider: &EngineAndPolicies,
+    objects: Vec<ManifestObject>,
+    object: &ManifestObject,
     name: &Text,
 ) -> Result<VolumeExplanation> {
     let key = Key::Volume(name.clone());

@@ -9,8 +9,8 @@ use anyhow::{Context as _, Result, bail};
 use bindery_controller::{DecidedRecord, DifferenceRecord, Journal, SwapRecord, WriteRecord};
 use bindery_host::FUEL_SCHEDULE;
 use bindery_journal::{
-    Appender, ChainDigest, Counts, Differed, FolderWriter, Header, JournalWriter, Record, Redacted, Redactor,
-    Rotation, Swap, Told, What, Wrote,
+    Appender, ChainDigest, Counts, DecisionSummary, Differed, FolderWriter, Header, JournalWriter, Record,
+    Redacted, Redactor, Rotation, Swap, What, Wrote,
 };
 use bindery_policy::ShadowAnswer;
 use bindery_store::Kind;
@@ -55,7 +55,7 @@ pub(crate) struct Recording {
 }
 
 /// Hands what a binder records to the journal.
-struct Recorder {
+struct JournalSink {
     appender: Appender,
     redactor: Option<Arc<Redactor>>,
 }
@@ -78,7 +78,7 @@ impl JournalArguments {
         self.redaction.redactor()
     }
 
-    /// Starts the journal; `None` without `--journal`. A full disk is no error: then binding goes on and
+    /// Starts the journal; `None` without `--journal`. A full disk is not an error: then binding goes on and
     /// records are lost, as later.
     pub(crate) fn start(&self, replica: &str, mode: &str) -> Result<Option<Recording>> {
         let Some(folder) = &self.journal else { return Ok(None) };
@@ -115,7 +115,7 @@ impl JournalArguments {
 impl Recording {
     /// The journal for a binder.
     pub(crate) fn sink(&self) -> Arc<dyn Journal> {
-        Arc::new(Recorder { appender: self.writer.appender(), redactor: self.redactor.clone() })
+        Arc::new(JournalSink { appender: self.writer.appender(), redactor: self.redactor.clone() })
     }
 
     /// For its counts.
@@ -134,7 +134,7 @@ impl Recording {
     }
 }
 
-impl Recorder {
+impl JournalSink {
     fn append(&self, mut what: What) {
         if let Some(redactor) = &self.redactor {
             redactor.redact(&mut what);
@@ -143,7 +143,7 @@ impl Recorder {
     }
 }
 
-impl Journal for Recorder {
+impl Journal for JournalSink {
     fn decided(&self, decided: DecidedRecord) {
         let DecidedRecord { evidence, chain, policies, fuel, reads, guard } = decided;
         let (chain, redacted) = (Some(chain), Redacted::default());
@@ -163,7 +163,7 @@ impl Journal for Recorder {
     }
 
     fn differed(&self, DifferenceRecord { shadow, engine, chain, difference }: DifferenceRecord<'_>) {
-        let told = |ShadowAnswer { answer, reason }: &ShadowAnswer| Told {
+        let told = |ShadowAnswer { answer, reason }: &ShadowAnswer| DecisionSummary {
             answer: answer.to_string(),
             reason: reason.to_string(),
         };

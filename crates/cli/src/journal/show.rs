@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use bindery_controller::{Target, Write};
 use bindery_core::{Action, Decision, GuardRead, GuardVerdict, Outcome, Tally};
-use bindery_journal::{Differed, Entry, Files, Record, Swap, Told, What, Wrote};
+use bindery_journal::{DecisionSummary, Differed, Entry, Files, Record, Swap, What, Wrote};
 use bindery_policy::PolicyEvidence;
 
 use super::damaged;
@@ -27,7 +27,7 @@ pub(super) struct Arguments {
 
 /// Who decides: replica, engine and policies.
 #[derive(Default, PartialEq, Eq)]
-pub(crate) struct Deciders {
+pub(crate) struct DecidedBy {
     replica: String,
     engine: String,
     policies: Option<String>,
@@ -35,13 +35,13 @@ pub(crate) struct Deciders {
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut files = Files::open(&arguments.journal)?;
-    let (mut before, mut status) = (Deciders::default(), ExitCode::SUCCESS);
+    let (mut before, mut status) = (DecidedBy::default(), ExitCode::SUCCESS);
     while let Some(entry) = files.next() {
         match entry {
             Ok(entry) if arguments.filter.passes(&entry) => {
                 let mut text = String::new();
                 if let What::Decision(record) = &entry.what {
-                    let deciders = Deciders::of(record, files.header().map(|header| &*header.replica));
+                    let deciders = DecidedBy::of(record, files.header().map(|header| &*header.replica));
                     if deciders != before {
                         text += &deciders.text();
                         before = deciders;
@@ -57,7 +57,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(status)
 }
 
-impl Deciders {
+impl DecidedBy {
     /// Who has decided a record; `None` for a replica that is not known.
     pub(crate) fn of(record: &Record, replica: Option<&str>) -> Self {
         let (engine, policies) = (record.evidence.engine.clone(), record.chain.clone());
@@ -178,7 +178,7 @@ fn said(policies: &PolicyEvidence) -> String {
 fn difference(differed: &Differed) -> String {
     let Differed { kind, shadow, object, claim, difference, active, instead, .. } = differed;
     let object_kind = kind_of(*claim);
-    let told = |Told { answer, reason }: &Told| {
+    let told = |DecisionSummary { answer, reason }: &DecisionSummary| {
         if reason.is_empty() { answer.clone() } else { format!("{answer}: {reason}") }
     };
     let (active, instead) = (told(active), told(instead));

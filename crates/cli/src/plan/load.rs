@@ -16,14 +16,14 @@ use crate::objects::{Resource, Title};
 
 /// An object that decisions depend on.
 #[derive(Clone)]
-pub(crate) struct Object {
+pub(crate) struct ManifestObject {
     pub(crate) file: String,
     pub(crate) resource: Resource,
     /// The object, with its namespace.
     pub(crate) value: Value,
 }
 
-impl Object {
+impl ManifestObject {
     /// Whether the object comes from a cluster, and need not be created.
     pub(crate) fn exists(&self) -> bool {
         has_uid(&self.value)
@@ -42,7 +42,7 @@ impl Object {
 
 /// The objects that decisions depend on, sorted by resource, then as in the manifests; with the claims that
 /// controllers will make for them. Names the others on standard error.
-pub(crate) fn sort(manifests: Vec<Manifest>) -> Result<Vec<Object>> {
+pub(crate) fn sort(manifests: Vec<Manifest>) -> Result<Vec<ManifestObject>> {
     let mut sorted = Sorted::default();
     let mut made = Vec::new();
     for Manifest { file, place, object } in manifests {
@@ -75,8 +75,9 @@ pub(crate) fn sort(manifests: Vec<Manifest>) -> Result<Vec<Object>> {
 
 /// Names on standard error the namespaces of claims whose labels policies read, and that are not among the
 /// objects.
-pub(crate) fn note_namespaces(objects: &[Object], policies: &Chain) {
-    let name = |object: &Object, field: &str| object.value["metadata"][field].as_str().map(str::to_owned);
+pub(crate) fn note_namespaces(objects: &[ManifestObject], policies: &Chain) {
+    let name =
+        |object: &ManifestObject, field: &str| object.value["metadata"][field].as_str().map(str::to_owned);
     let of = |resource, field| -> BTreeSet<String> {
         let objects = objects.iter().filter(|object| object.resource == resource);
         objects.filter_map(|object| name(object, field)).collect()
@@ -98,7 +99,7 @@ fn has_uid(value: &Value) -> bool {
 
 #[derive(Default)]
 struct Sorted {
-    objects: Vec<Object>,
+    objects: Vec<ManifestObject>,
     /// The place of each object, by its title.
     places: BTreeMap<String, String>,
     /// How many objects of each kind are left out, and why.
@@ -129,7 +130,7 @@ impl Sorted {
                 entry.insert(format!("{file} at {}", place.as_deref().unwrap_or("a template")))
             }
         };
-        self.objects.push(Object { file, resource, value });
+        self.objects.push(ManifestObject { file, resource, value });
         Ok(())
     }
 

@@ -21,7 +21,7 @@ use http::header::CONTENT_TYPE;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::load::Object;
+use super::load::ManifestObject;
 use crate::objects::{self, Resource, Title};
 
 /// Most rounds over all objects. A claim settles within a few: annotations, class, bind, phases.
@@ -71,7 +71,7 @@ impl Planner {
     pub(crate) async fn new(
         engine: Arc<dyn Engine>,
         policies: Arc<Chain>,
-        objects: Vec<Object>,
+        objects: Vec<ManifestObject>,
     ) -> Result<Self> {
         let sim = Sim::new(SimOptions { clock: Clock::Real, log: RequestLog::Off, ..SimOptions::default() });
         let client = kube::Client::new(sim.service(), "default");
@@ -263,8 +263,8 @@ fn undecided(key: &Key, fault: EngineFault) -> Error {
 
 /// The objects to decide, in order. Volumes come first, because claims take those that are available. Objects
 /// from a cluster come before new ones, the oldest first; new ones keep the order of the manifests.
-fn keys(objects: &[Object]) -> Vec<Key> {
-    let key = |object: &Object| {
+fn keys(objects: &[ManifestObject]) -> Vec<Key> {
+    let key = |object: &ManifestObject| {
         let text = |field: &str| object.value["metadata"][field].as_str().unwrap_or_default();
         let rank = (object.resource, !object.exists(), text("creationTimestamp").to_owned());
         Some((rank, object.key()?))
@@ -276,14 +276,14 @@ fn keys(objects: &[Object]) -> Vec<Key> {
 }
 
 /// Puts objects from a cluster into the simulator as they are, and creates the others.
-async fn fill(sim: &Sim, client: &kube::Client, objects: Vec<Object>) -> Result<()> {
+async fn fill(sim: &Sim, client: &kube::Client, objects: Vec<ManifestObject>) -> Result<()> {
     let namespaces: BTreeSet<&str> =
         objects.iter().filter_map(|object| object.value["metadata"]["namespace"].as_str()).collect();
     let namespace = |name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     sim.seed(namespaces.into_iter().map(namespace))?;
-    let (existing, new): (Vec<_>, Vec<_>) = objects.into_iter().partition(Object::exists);
+    let (existing, new): (Vec<_>, Vec<_>) = objects.into_iter().partition(ManifestObject::exists);
     sim.seed(existing.into_iter().map(|object| object.value))?;
-    for Object { file, resource, value } in new {
+    for ManifestObject { file, resource, value } in new {
         if resource == Resource::Namespace {
             sim.seed([value])?;
         } else {

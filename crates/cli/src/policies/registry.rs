@@ -2,7 +2,7 @@
 //!
 //! A module is fetched in the background, so that no decision and no review waits for a registry. What was
 //! fetched is kept in a folder, by digest and with its signatures, which are checked at every use: a key that
-//! is no longer trusted counts no more, and a registry that is away changes nothing.
+//! is no longer trusted does not count any more, and a registry that is away changes nothing.
 
 mod fetch;
 pub(crate) mod pull_secrets;

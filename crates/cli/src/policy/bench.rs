@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Map;
 
 use super::judge::{ROWS_MAX, Tested};
-use super::questions::{self, Question};
+use super::questions::{self, PolicyQuestion};
 use super::{cases, module};
 use crate::output::{self, Format};
 
@@ -143,7 +143,7 @@ struct Share {
 }
 
 /// A question that is made up, without settings.
-fn generated(policy: Tested<'_>) -> Result<Question<'_>> {
+fn generated(policy: Tested<'_>) -> Result<PolicyQuestion<'_>> {
     let settings = Map::new();
     if let Err(why) = policy.checked(&settings)? {
         bail!("the policy has no cases, and needs settings ({why}): write a case with settings");
@@ -152,17 +152,18 @@ fn generated(policy: Tested<'_>) -> Result<Question<'_>> {
 }
 
 /// Asks everything, `rounds` times.
-fn measure(policy: Tested<'_>, questions: &[Question<'_>], rounds: u32) -> Result<Vec<Measured>> {
+fn measure(policy: Tested<'_>, questions: &[PolicyQuestion<'_>], rounds: u32) -> Result<Vec<Measured>> {
     let mut calls = Vec::new();
     if let Tested::Matcher(_) = policy {
         calls.push(timed(policy, Function::Narrow, 1, questions, rounds)?);
     }
-    let judging: Vec<&Question<'_>> = questions.iter().filter(|question| question.has_rows()).collect();
+    let judging: Vec<&PolicyQuestion<'_>> = questions.iter().filter(|question| question.has_rows()).collect();
     if judging.is_empty() {
         return Ok(calls);
     }
     for rows in SIZES {
-        let varied: Vec<Question<'_>> = judging.iter().map(|question| question.with_rows(rows)).collect();
+        let varied: Vec<PolicyQuestion<'_>> =
+            judging.iter().map(|question| question.with_rows(rows)).collect();
         calls.push(timed(policy, Function::Judge, rows, &varied, rounds)?);
     }
     Ok(calls)
@@ -172,7 +173,7 @@ fn timed(
     policy: Tested<'_>,
     function: Function,
     rows: usize,
-    questions: &[Question<'_>],
+    questions: &[PolicyQuestion<'_>],
     rounds: u32,
 ) -> Result<Measured> {
     let (mut times, mut fuel) = (Vec::new(), 0);

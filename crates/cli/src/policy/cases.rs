@@ -42,7 +42,7 @@ pub(crate) struct Case {
     #[serde(default)]
     pub(crate) siblings: Vec<Pair>,
     #[serde(default)]
-    pub(crate) expect: Option<Answer>,
+    pub(crate) expect: Option<CaseAnswer>,
 }
 
 /// The manifests of a claim and of the volume that it has.
@@ -65,7 +65,7 @@ impl Case {
 /// What a policy says in a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", try_from = "Expected")]
-pub(crate) enum Answer {
+pub(crate) enum CaseAnswer {
     /// The settings are refused, with this sentence.
     Refused(String),
     /// What it says about the volumes.
@@ -74,7 +74,7 @@ pub(crate) enum Answer {
         /// The volume that the claim gets, if no other policy applies.
         chosen: Option<String>,
         /// Each volume by its name.
-        volumes: BTreeMap<String, Verdict>,
+        volumes: BTreeMap<String, CaseVerdict>,
     },
     /// What becomes of the volume.
     #[serde(untagged)]
@@ -93,12 +93,12 @@ pub(crate) enum Answer {
 struct Expected {
     refused: Option<String>,
     chosen: Option<String>,
-    volumes: Option<BTreeMap<String, Verdict>>,
+    volumes: Option<BTreeMap<String, CaseVerdict>>,
     fate: Option<Wish>,
     reason: Option<String>,
 }
 
-impl TryFrom<Expected> for Answer {
+impl TryFrom<Expected> for CaseAnswer {
     type Error = &'static str;
 
     fn try_from(expected: Expected) -> Result<Self, Self::Error> {
@@ -120,7 +120,7 @@ impl TryFrom<Expected> for Answer {
 /// What a policy says about a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum Verdict {
+pub(crate) enum CaseVerdict {
     /// It is allowed, by a policy that does not score.
     Allowed,
     /// It is allowed, with this score.
@@ -170,7 +170,7 @@ impl File {
     }
 
     /// The text of the file, with other answers expected: one for each case.
-    pub(crate) fn updated(&self, answers: &[Answer]) -> Result<String> {
+    pub(crate) fn updated(&self, answers: &[CaseAnswer]) -> Result<String> {
         let lines: Vec<&str> = self.text.lines().collect();
         let mut written = String::new();
         let mut done = 0;

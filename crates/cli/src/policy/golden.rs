@@ -26,7 +26,7 @@ use bindery_registry::limits::EXTRA_MAX;
 use serde_json::Value;
 
 use self::manifests::Manifests;
-use super::cases::{Answer, Verdict};
+use super::cases::{CaseAnswer, CaseVerdict};
 use super::judge::{ROWS_MAX, chosen};
 use super::shown::{Shown, released};
 use crate::journal::subject::time;
@@ -174,15 +174,15 @@ impl<'a> Judged<'a> {
         let read = candidates(metadata, &shown.volumes, counted.collect());
         ensure!(shown.claim == said.claim && read == rows, "no manifest says what it was shown");
         let verdict = |verdict: &policy::Verdict| match verdict {
-            policy::Verdict::Allowed(score) if metadata.scores => Ok(Verdict::Score(*score)),
-            policy::Verdict::Allowed(_) => Ok(Verdict::Allowed),
-            policy::Verdict::Rejected(reason) => reason_of(&said.policy, *reason).map(Verdict::Rejected),
+            policy::Verdict::Allowed(score) if metadata.scores => Ok(CaseVerdict::Score(*score)),
+            policy::Verdict::Allowed(_) => Ok(CaseVerdict::Allowed),
+            policy::Verdict::Rejected(reason) => reason_of(&said.policy, *reason).map(CaseVerdict::Rejected),
         };
         let verdicts =
             volumes.iter().zip(&verdicts[range]).map(|(name, it)| Ok((name.to_string(), verdict(it)?)));
         let volumes = verdicts.collect::<Result<_>>()?;
         let chosen = chosen(&shown.volumes, &volumes);
-        untitled(file.updated(&[Answer::Judged { chosen, volumes }])?)
+        untitled(file.updated(&[CaseAnswer::Judged { chosen, volumes }])?)
     }
 }
 
@@ -205,7 +205,7 @@ fn reclaimed(record: &Record, said: &ReclaimerEvidence, metadata: &Metadata) -> 
         Wish::ByPolicy => None,
         _ => Some(reason_of(policy, judged.reason)?),
     };
-    untitled(file.updated(&[Answer::Reclaimed { fate: judged.wish, reason }])?)
+    untitled(file.updated(&[CaseAnswer::Reclaimed { fate: judged.wish, reason }])?)
 }
 
 /// Whether the module is shown what the policy was shown.

@@ -14,7 +14,7 @@ use bindery_policy::{
 };
 use serde_json::{Map, Value};
 
-use super::cases::{Answer, Case, Verdict};
+use super::cases::{Case, CaseAnswer, CaseVerdict};
 use super::shown::{self, Shown};
 
 /// Most volumes that a policy is asked about in one call, as in the contract.
@@ -61,9 +61,9 @@ impl Tested<'_> {
     }
 
     /// What the policy says in a case. An error names what the policy did wrong, and in which function.
-    pub(crate) fn answer(self, case: &Case) -> Result<Answer> {
+    pub(crate) fn answer(self, case: &Case) -> Result<CaseAnswer> {
         if let Err(why) = self.checked(&case.settings).context("check")? {
-            return Ok(Answer::Refused(why));
+            return Ok(CaseAnswer::Refused(why));
         }
         let settings = Value::Object(case.settings.clone()).to_string();
         match self {
@@ -73,7 +73,7 @@ impl Tested<'_> {
     }
 }
 
-fn reclaimed(reclaimer: &dyn Reclaimer, settings: &str, case: &Case) -> Result<Answer> {
+fn reclaimed(reclaimer: &dyn Reclaimer, settings: &str, case: &Case) -> Result<CaseAnswer> {
     let metadata = reclaimer.metadata();
     let judged = reclaimer.judge(settings, &shown::released(metadata, case)?).context("judge")?;
     let Judged { wish, reason } = judged.check(metadata).context("judge")?;
@@ -81,10 +81,10 @@ fn reclaimed(reclaimer: &dyn Reclaimer, settings: &str, case: &Case) -> Result<A
         Wish::ByPolicy => None,
         _ => metadata.reasons.get(reason as usize).map(|reason| reason.name.to_string()),
     };
-    Ok(Answer::Reclaimed { fate: wish, reason })
+    Ok(CaseAnswer::Reclaimed { fate: wish, reason })
 }
 
-fn judged(matcher: &dyn Matcher, settings: &str, case: &Case) -> Result<Answer> {
+fn judged(matcher: &dyn Matcher, settings: &str, case: &Case) -> Result<CaseAnswer> {
     let Shown { claim, volumes, counted } = Shown::new(matcher.metadata(), case)?;
     let asked = Asked { matcher, settings, claim: &claim, counted: counted.as_ref() };
     let whole = asked.verdicts(&volumes, ROWS_MAX)?;
@@ -105,7 +105,7 @@ fn judged(matcher: &dyn Matcher, settings: &str, case: &Case) -> Result<Answer> 
             );
         }
     }
-    Ok(Answer::Judged { chosen: chosen(&volumes, &whole), volumes: whole })
+    Ok(CaseAnswer::Judged { chosen: chosen(&volumes, &whole), volumes: whole })
 }
 
 /// A policy that is asked about a claim.
@@ -118,7 +118,7 @@ struct Asked<'a> {
 
 impl Asked<'_> {
     /// What the policy says about each volume, by its name.
-    fn verdicts(&self, volumes: &[Arc<Volume>], at_a_time: usize) -> Result<BTreeMap<String, Verdict>> {
+    fn verdicts(&self, volumes: &[Arc<Volume>], at_a_time: usize) -> Result<BTreeMap<String, CaseVerdict>> {
         let narrowing = self.matcher.narrow(self.settings, self.claim).context("narrow")?;
         let mut verdicts = BTreeMap::new();
         let mut left = Vec::new();
@@ -139,7 +139,7 @@ impl Asked<'_> {
         Ok(verdicts)
     }
 
-    fn judged(&self, volumes: &[Arc<Volume>]) -> Result<Vec<(String, Verdict)>> {
+    fn judged(&self, volumes: &[Arc<Volume>]) -> Result<Vec<(String, CaseVerdict)>> {
         let metadata = self.matcher.metadata();
         let spread = volumes.iter().filter_map(|volume| Some(self.counted?.count(volume)));
         let candidates = candidates(metadata, volumes, spread.collect());
@@ -155,26 +155,26 @@ impl Asked<'_> {
         volumes.iter().zip(verdicts).map(verdict).collect()
     }
 
-    fn allowed(&self, score: u32) -> Verdict {
-        if self.matcher.metadata().scores { Verdict::Score(score) } else { Verdict::Allowed }
+    fn allowed(&self, score: u32) -> CaseVerdict {
+        if self.matcher.metadata().scores { CaseVerdict::Score(score) } else { CaseVerdict::Allowed }
     }
 
-    fn rejected(&self, reason: u32) -> Result<Verdict> {
+    fn rejected(&self, reason: u32) -> Result<CaseVerdict> {
         let reasons = &self.matcher.metadata().reasons;
         let declared = usize::try_from(reason).ok().and_then(|place| reasons.get(place));
         let reason = declared.with_context(|| {
             format!("the answer names reason number {reason} from 0; {} are declared", reasons.len())
         })?;
-        Ok(Verdict::Rejected(reason.name.to_string()))
+        Ok(CaseVerdict::Rejected(reason.name.to_string()))
     }
 }
 
 /// The volume that the claim gets: of the allowed ones with the highest score the smallest, then by name.
-pub(super) fn chosen(volumes: &[Arc<Volume>], verdicts: &BTreeMap<String, Verdict>) -> Option<String> {
+pub(super) fn chosen(volumes: &[Arc<Volume>], verdicts: &BTreeMap<String, CaseVerdict>) -> Option<String> {
     let score = |volume: &Volume| match verdicts[&*volume.name] {
-        Verdict::Allowed => Some(0),
-        Verdict::Score(score) => Some(score),
-        Verdict::Rejected(_) => None,
+        CaseVerdict::Allowed => Some(0),
+        CaseVerdict::Score(score) => Some(score),
+        CaseVerdict::Rejected(_) => None,
     };
     let allowed = volumes.iter().filter_map(|volume| {
         Some((Reverse(score(volume)?), volume.capacity.unwrap_or_default(), &volume.name))

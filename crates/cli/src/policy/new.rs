@@ -112,8 +112,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_enum)]
     language: Language,
     /// What the policy does.
-    #[arg(long, value_enum, default_value_t = Kind::Matcher)]
-    kind: Kind,
+    #[arg(long, value_enum, default_value_t = PolicyKind::Matcher)]
+    kind: PolicyKind,
     /// The name of the policy and of its folder: lower-case letters, digits and hyphens.
     name: String,
 }
@@ -127,7 +127,7 @@ enum Language {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Kind {
+enum PolicyKind {
     /// Rejects and scores volumes that a claim may get.
     Matcher,
     /// Says what becomes of volumes whose claims are gone.
@@ -138,7 +138,7 @@ enum Kind {
 type Files = Vec<(&'static str, &'static str)>;
 
 /// The policy that is copied, and its files.
-fn template(language: Language, kind: Kind) -> Result<(&'static str, Files)> {
+fn template(language: Language, kind: PolicyKind) -> Result<(&'static str, Files)> {
     macro_rules! text {
         ($policy:literal, $file:literal) => {
             include_str!(concat!("../../../../policies/", $policy, "/", $file))
@@ -150,19 +150,19 @@ fn template(language: Language, kind: Kind) -> Result<(&'static str, Files)> {
         };
     }
     let (policy, mut files): (_, Files) = match (language, kind) {
-        (Language::Rust, Kind::Matcher) => {
+        (Language::Rust, PolicyKind::Matcher) => {
             files!("same-zone": "src/lib.rs", "src/bindings.rs", "settings.json", "cases/cases.yaml")
         }
-        (Language::Rust, Kind::Reclaimer) => {
+        (Language::Rust, PolicyKind::Reclaimer) => {
             files!("keep-labelled": "src/lib.rs", "src/bindings.rs", "settings.json", "cases/cases.yaml")
         }
-        (Language::JavaScript, Kind::Matcher) => files!(
+        (Language::JavaScript, PolicyKind::Matcher) => files!(
             "prefer-owner": "policy.js", "build.mjs", "package.json", "package-lock.json", "cases/cases.yaml"
         ),
-        (Language::Python, Kind::Matcher) => {
+        (Language::Python, PolicyKind::Matcher) => {
             files!("wear": "policy.py", "requirements.txt", "cases/cases.yaml")
         }
-        (Language::JavaScript | Language::Python, Kind::Reclaimer) => {
+        (Language::JavaScript | Language::Python, PolicyKind::Reclaimer) => {
             bail!("there is no reclaimer to begin with in this language yet: write --language rust")
         }
     };
@@ -171,8 +171,8 @@ fn template(language: Language, kind: Kind) -> Result<(&'static str, Files)> {
     }
     files.extend(COMMON);
     files.extend(match kind {
-        Kind::Matcher => MATCHER,
-        Kind::Reclaimer => RECLAIMER,
+        PolicyKind::Matcher => MATCHER,
+        PolicyKind::Reclaimer => RECLAIMER,
     });
     Ok((policy, files))
 }

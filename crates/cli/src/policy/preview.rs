@@ -17,7 +17,7 @@ use crate::engine::EngineArguments;
 use crate::manifest::{self, Manifest};
 use crate::objects::{Resource, Title};
 use crate::output::{Format, counted};
-use crate::plan::decider::Decider;
+use crate::plan::decider::EngineAndPolicies;
 use crate::plan::load;
 use crate::plan::outcome::{self, Gets, claim_plan, volume_plan};
 use crate::plan::planner::Planner;
@@ -108,7 +108,7 @@ impl Arguments {
     }
 
     /// What the cluster has.
-    async fn of_cluster(&self, client: &ApiClient, hosts: &Hosts) -> Result<Decider> {
+    async fn of_cluster(&self, client: &ApiClient, hosts: &Hosts) -> Result<EngineAndPolicies> {
         let files = self.policies.load(&self.engine.cache, Purpose::Show)?;
         let loaded = object::of_cluster(client, hosts).await.map_err(explained(RIGHTS))?;
         let active = loaded.values().filter(|object| !object.is_shadow());
@@ -121,11 +121,16 @@ impl Arguments {
             None => self.engine.load()?,
         };
         let policies = Arc::new(object::chain(&files, &loaded, true).within(Duration::MAX, Instant::now));
-        Ok(Decider { engine, engine_name: self.engine.name(), policies })
+        Ok(EngineAndPolicies { engine, engine_name: self.engine.name(), policies })
     }
 
     /// The same with what the files have.
-    async fn with_files(&self, client: &ApiClient, hosts: &Hosts, decider: Decider) -> Result<Decider> {
+    async fn with_files(
+        &self,
+        client: &ApiClient,
+        hosts: &Hosts,
+        decider: EngineAndPolicies,
+    ) -> Result<EngineAndPolicies> {
         let (objects, _) = PolicyObjects::new(client);
         let mut changed = decider;
         let manifests = manifest::read(&self.files, false)?;

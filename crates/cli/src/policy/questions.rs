@@ -17,7 +17,7 @@ const VALUES: usize = 8;
 const REQUEST: Quantity = Quantity::bytes(1 << 30);
 
 /// A question to a policy.
-pub(crate) struct Question<'a> {
+pub(crate) struct PolicyQuestion<'a> {
     settings: String,
     shown: Objects<'a>,
 }
@@ -31,7 +31,7 @@ enum Objects<'a> {
 }
 
 /// The questions of cases. A case whose settings are refused has none.
-pub(crate) fn of_cases<'a>(policy: Tested<'a>, files: &[File]) -> Result<Vec<Question<'a>>> {
+pub(crate) fn of_cases<'a>(policy: Tested<'a>, files: &[File]) -> Result<Vec<PolicyQuestion<'a>>> {
     let mut questions = Vec::new();
     for file in files {
         for (line, case) in &file.cases {
@@ -44,7 +44,7 @@ pub(crate) fn of_cases<'a>(policy: Tested<'a>, files: &[File]) -> Result<Vec<Que
     Ok(questions)
 }
 
-fn of_case<'a>(policy: Tested<'a>, case: &Case) -> Result<Question<'a>> {
+fn of_case<'a>(policy: Tested<'a>, case: &Case) -> Result<PolicyQuestion<'a>> {
     let settings = Value::Object(case.settings.clone()).to_string();
     let metadata = policy.metadata();
     let shown = match policy {
@@ -60,7 +60,7 @@ fn of_case<'a>(policy: Tested<'a>, case: &Case) -> Result<Question<'a>> {
             Objects::Released { reclaimer, volumes: vec![shown::released(metadata, case)?] }
         }
     };
-    Ok(Question { settings, shown })
+    Ok(PolicyQuestion { settings, shown })
 }
 
 /// A question without a case. `with_facts`: whether the claim, or the volume of a reclaimer, has any fact.
@@ -68,7 +68,7 @@ pub(crate) fn generated<'a>(
     policy: Tested<'a>,
     settings: &Map<String, Value>,
     with_facts: bool,
-) -> Result<Question<'a>, PolicyFault> {
+) -> Result<PolicyQuestion<'a>, PolicyFault> {
     let metadata = policy.metadata();
     let values = |count| vec![value(1).filter(|_| with_facts); count];
     let facts: Vec<Option<Text>> = values(metadata.claim_facts.len());
@@ -86,7 +86,7 @@ pub(crate) fn generated<'a>(
             Objects::Released { reclaimer, volumes }
         }
     };
-    Ok(Question { settings, shown })
+    Ok(PolicyQuestion { settings, shown })
 }
 
 /// A row for each value, and one without values.
@@ -108,7 +108,7 @@ fn value(number: usize) -> Option<Text> {
     Some(format!("value-{number}").into())
 }
 
-impl Question<'_> {
+impl PolicyQuestion<'_> {
     /// Whether there is a volume to judge.
     pub(crate) fn has_rows(&self) -> bool {
         match &self.shown {

@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow, bail};
 use bindery_core::{ClaimRef, Class, Counted, Declared, Lookup, Spread, Text, Volume};
 use bindery_kube::decode;
 use bindery_policy::{
-    ClaimView, Metadata, NamespaceLabels, Released, Surroundings, claim_facts, claim_view, shown,
+    ClaimView, Metadata, NamespaceLabels, RelatedObjects, Released, claim_facts, claim_view, shown,
 };
 use bindery_store::{Delivery, Observed, Store};
 use serde_json::Value;
@@ -52,8 +52,8 @@ impl Shown {
         let store = siblings(&case.siblings, &declared)?;
         let siblings = |spread: &Spread| store.siblings(&claim, spread);
         let counted = metadata.spread.as_ref().map(&siblings);
-        let around = Surroundings { namespace: namespace(case), class, siblings: &siblings };
-        Ok(Self { claim: claim_view(metadata, &claim, &around), volumes, counted })
+        let related = RelatedObjects { namespace: namespace(case), class, siblings: &siblings };
+        Ok(Self { claim: claim_view(metadata, &claim, &related), volumes, counted })
     }
 }
 

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail};
 use bindery_policy::{Metadata, SettingsSchema};
 
-use super::cases::{self, Answer, Case, File, Verdict};
+use super::cases::{self, Case, CaseAnswer, CaseVerdict, File};
 use super::judge::Tested;
 use super::{module, recorded};
 use crate::output;
@@ -78,7 +78,7 @@ pub(super) struct Report {
     /// Whether a case has ended with an error, and so without an answer.
     pub(super) is_incomplete: bool,
     /// What the policy said, case by case of each file.
-    pub(super) answers: Vec<Vec<Answer>>,
+    pub(super) answers: Vec<Vec<CaseAnswer>>,
 }
 
 impl Report {
@@ -129,15 +129,15 @@ struct Reached {
 }
 
 impl Reached {
-    fn add(&mut self, case: &Case, answer: &Answer) {
+    fn add(&mut self, case: &Case, answer: &CaseAnswer) {
         self.settings.extend(case.settings.keys().cloned());
-        if let Answer::Reclaimed { reason, .. } = answer {
+        if let CaseAnswer::Reclaimed { reason, .. } = answer {
             self.reasons.extend(reason.clone());
         }
-        let Answer::Judged { volumes, .. } = answer else { return };
+        let CaseAnswer::Judged { volumes, .. } = answer else { return };
         self.reasons.extend(volumes.values().filter_map(|verdict| match verdict {
-            Verdict::Rejected(reason) => Some(reason.clone()),
-            Verdict::Allowed | Verdict::Score(_) => None,
+            CaseVerdict::Rejected(reason) => Some(reason.clone()),
+            CaseVerdict::Allowed | CaseVerdict::Score(_) => None,
         }));
     }
 
@@ -155,7 +155,7 @@ impl Reached {
 }
 
 /// How an answer differs from what was expected.
-pub(super) fn differences(expected: Option<&Answer>, answer: &Answer) -> Vec<String> {
+pub(super) fn differences(expected: Option<&CaseAnswer>, answer: &CaseAnswer) -> Vec<String> {
     let Some(expected) = expected else {
         return vec!["the case expects nothing; --update writes what the policy says".to_owned()];
     };
@@ -163,14 +163,14 @@ pub(super) fn differences(expected: Option<&Answer>, answer: &Answer) -> Vec<Str
         return Vec::new();
     }
     let (
-        Answer::Judged { chosen: expected_chosen, volumes: expected_volumes },
-        Answer::Judged { chosen, volumes },
+        CaseAnswer::Judged { chosen: expected_chosen, volumes: expected_volumes },
+        CaseAnswer::Judged { chosen, volumes },
     ) = (expected, answer)
     else {
         return vec![format!("expected {}, found {}", shown(&Some(expected)), shown(&Some(answer)))];
     };
     let names: BTreeSet<&String> = expected_volumes.keys().chain(volumes.keys()).collect();
-    let or = |verdict: Option<&Verdict>, none: &str| {
+    let or = |verdict: Option<&CaseVerdict>, none: &str| {
         verdict.map_or_else(|| none.to_owned(), |verdict| shown(&verdict))
     };
     let verdicts = names.into_iter().map(|name| {

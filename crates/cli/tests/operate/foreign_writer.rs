@@ -64,6 +64,28 @@ impl ReclaimingCluster {
         pairs
     }
 
+    /// Has upstream's binder on, under load, until the report has come and both replicas have stopped.
+    async fn until_upstream_is_reported(&mut self, first: &mut Replica, second: &mut Replica) {
+        self.cluster.plane.set_manager(Manager::BinderAlone).unwrap();
+        let seen = async {
+            first.until_metric("bindery_foreign_writes_total", |writes| writes > 0).await;
+            let reported = async {
+                tokio::join!(
+                    first.until_metrics(STOPPED),
+                    second.until_metrics(STOPPED),
+                    self.cluster.until_event(is_report)
+                )
+            };
+            tokio::time::timeout(REPORT_MAX, reported).await.expect("the report comes within a minute");
+        };
+        let pairs = self.create_pairs_until("both", seen).await;
+        self.cluster.until_pairs_are_bound("both", pairs).await;
+        let why =
+            self.kubectl("get", r"--output=jsonpath={.metadata.annotations.bindery\.dev/foreign-writer}");
+        assert!(why.contains("kube-controller-manager wrote "), "{why}");
+        self.cluster.plane.set_manager(Manager::WithoutBinder).unwrap();
+    }
+
     async fn reports(&self) -> Vec<Event> {
         let events: Api<Event> = Api::all(self.cluster.client.clone());
         let events = events.list(&ListParams::default()).await.unwrap().items;
@@ -103,25 +125,7 @@ async fn another_binder_stops_deletion_until_the_operator_acknowledges() {
         assert_eq!(replica.metric("bindery_foreign_writes_total").await, 0, "{}", replica.log());
     }
 
-    // Upstream's binder is on again, under load.
-    reclaiming.cluster.plane.set_manager(Manager::BinderAlone).unwrap();
-    let seen = async {
-        first.until_metric("bindery_foreign_writes_total", |writes| writes > 0).await;
-        let reported = async {
-            tokio::join!(
-                first.until_metrics(STOPPED),
-                second.until_metrics(STOPPED),
-                reclaiming.cluster.until_event(is_report)
-            )
-        };
-        tokio::time::timeout(REPORT_MAX, reported).await.expect("the report comes within a minute");
-    };
-    let pairs = reclaiming.create_pairs_until("both", seen).await;
-    reclaiming.cluster.until_pairs_are_bound("both", pairs).await;
-    let why =
-        reclaiming.kubectl("get", r"--output=jsonpath={.metadata.annotations.bindery\.dev/foreign-writer}");
-    assert!(why.contains("kube-controller-manager wrote "), "{why}");
-    reclaiming.cluster.plane.set_manager(Manager::WithoutBinder).unwrap();
+    reclaiming.until_upstream_is_reported(&mut first, &mut second).await;
 
     // Binding continues; deleting and recycling do not, not even with later leaders.
     first.signal(Signal::KILL);

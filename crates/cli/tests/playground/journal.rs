@@ -226,16 +226,7 @@ fn a_journal_is_replayed_without_its_policies_and_by_asking_them_again() {
         assert!(shown.stdout.contains(&format!(" units of fuel{call}")), "{shown:?}");
     }
 
-    let tested = |name: &str, module: &str| {
-        let module = format!("{shipped}/{module}.wasm");
-        home.bindery(&["policy", "test", &module, "--from", "journal", "--named", name])
-    };
-    let again = tested("tiers", "prefer");
-    assert_eq!(again.status, 0, "{again:?}");
-    assert!(again.stdout.contains(" answer"), "{again:?}");
-    assert!(again.stdout.ends_with(" the same, 0 different, 0 not asked for\n"), "{again:?}");
-    let none = tested("other", "prefer");
-    assert!(none.status == 2 && none.stderr.contains("has nothing of a policy \"other\""), "{none:?}");
+    answers_are_the_same_in_policy_test(&home, &shipped);
 
     let changed = replay(41, "table");
     assert_eq!(changed.status, 1, "{changed:?}");
@@ -260,6 +251,20 @@ fn a_journal_is_replayed_without_its_policies_and_by_asking_them_again() {
     replay_with_an_engine_of_a_registry(&home);
     replay_with_another_policy(&home, &shipped);
     cases_of_decisions(&home, &shipped);
+}
+
+/// `policy test` asks the policy what it was asked for the decisions.
+fn answers_are_the_same_in_policy_test(home: &Home, shipped: &str) {
+    let tested = |name: &str| {
+        let module = format!("{shipped}/prefer.wasm");
+        home.bindery(&["policy", "test", &module, "--from", "journal", "--named", name])
+    };
+    let again = tested("tiers");
+    assert_eq!(again.status, 0, "{again:?}");
+    assert!(again.stdout.contains(" answer"), "{again:?}");
+    assert!(again.stdout.ends_with(" the same, 0 different, 0 not asked for\n"), "{again:?}");
+    let none = tested("other");
+    assert!(none.status == 2 && none.stderr.contains("has nothing of a policy \"other\""), "{none:?}");
 }
 
 /// Another policy stands in for the recorded one. What it would change is the answer, and no failure.

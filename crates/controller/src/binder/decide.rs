@@ -38,14 +38,14 @@ pub(super) struct Decided<'a> {
 /// The volume and the key that are reserved for this decision until it is carried out.
 #[derive(Default)]
 pub(super) struct Locks<'a> {
-    _reservation: Option<Reservation<'a>>,
+    _reservation: Option<HeldReservation<'a>>,
     /// The key lock of the volume that a claim's decision writes. The volume's own sync, which writes it too,
     /// comes before or after.
     _lock: Option<KeyLock>,
 }
 
 /// A volume picked by a decision in flight; free again when this is dropped.
-struct Reservation<'a> {
+struct HeldReservation<'a> {
     store: &'a Store,
     intake: &'a Intake,
     volume: Text,
@@ -155,7 +155,8 @@ impl<P: Port> Binder<P> {
         let engine = self.decider.engine();
         let subscriber = (lock.key().clone(), role);
         // Until the volume is reserved.
-        let _families = self.families.lock(self.decider.policies.get().siblings(&self.store, &request)).await;
+        let _siblings =
+            self.sibling_locks.lock(self.decider.policies.get().siblings(&self.store, &request)).await;
         let (decision, run) =
             self.ask_engine(&*engine, &subscriber, &request).await.map_err(Unsound::Final)?;
         // Only operations wait; a sync that wants to wait is refused. Syncs that are decided meanwhile are
@@ -165,7 +166,8 @@ impl<P: Port> Binder<P> {
             lock.release_during(tokio::time::sleep(wait)).await;
         }
         let mut proofs = Proofs::default();
-        let outcome = self.secure(&request, &run.exchanges, &decision, &run.rests.counted, &mut proofs).await;
+        let outcome =
+            self.secure(&request, &run.exchanges, &decision, &run.spread_counts.counted, &mut proofs).await;
         let outcome = outcome.map_err(|unsound| match unsound {
             // The guard has checked with other policies than the engine was told of.
             Unsound::Final(SyncError::Refused(why)) if !self.decider.policies.are(&run.policies) => {
@@ -229,14 +231,14 @@ impl<P: Port> Binder<P> {
         facts.extend(self.decider.policies.get().facts(request));
         if decision.chosen().is_none() {
             facts.extend(run.in_flight.clone().map(Fact::Reservation));
-            let numbers = run.rests.rejected.iter().cloned();
+            let numbers = run.spread_counts.rejected.iter().cloned();
             facts.extend(numbers.map(|(siblings, value)| Fact::Siblings(siblings.into(), value)));
         }
         self.subscribe(subscriber, run.since, facts);
         Ok((decision, run))
     }
 
-    /// Gives the key a turn when one of the facts changes. Those of its last turn count no more.
+    /// Gives the key a turn when one of the facts changes. Those of its last turn do not count any more.
     pub(super) fn subscribe(&self, subscriber: &Subscriber, since: Revision, facts: Vec<Fact>) {
         if self.intake.turns().subscriptions.subscribe(subscriber.clone(), since, facts) {
             self.intake.enqueue(subscriber.0.clone());
@@ -293,7 +295,7 @@ impl<P: Port> Binder<P> {
         &self,
         decision: &Decision,
         counted: &[Counted],
-    ) -> Result<Option<Reservation<'_>>, NotReserved> {
+    ) -> Result<Option<HeldReservation<'_>>, NotReserved> {
         let Some((volume, claim)) = decision.actions().find_map(|action| match action {
             Action::ReserveVolume { volume, claim, .. } => Some((&volume.name, &claim.key)),
             _ => None,
@@ -301,7 +303,7 @@ impl<P: Port> Binder<P> {
             return Ok(None);
         };
         self.intake.changed(&self.store.reserve(volume, claim, counted)?);
-        Ok(Some(Reservation {
+        Ok(Some(HeldReservation {
             store: &self.store,
             intake: &self.intake,
             volume: volume.clone(),
@@ -335,7 +337,7 @@ impl<P: Port> Binder<P> {
             decision: decision.clone(),
         };
         let chain = &run.policies.chain;
-        let policies = run.basis.as_ref().map(|basis| basis.evidence(chain));
+        let policies = run.collected.as_ref().map(|collected| collected.evidence(chain));
         let chain = chain.digest().to_owned();
         let reads = proofs.reads();
         journal.decided(DecidedRecord { evidence, chain, policies, fuel: run.fuel, reads, guard });
@@ -356,7 +358,7 @@ impl Drop for Asked<'_> {
     }
 }
 
-impl Drop for Reservation<'_> {
+impl Drop for HeldReservation<'_> {
     fn drop(&mut self) {
         let change = self.store.unreserve(&self.volume, &self.claim);
         self.intake.turns().unreserved(&change, &self.claim);

@@ -10,12 +10,12 @@ use bindery_store::LiveReads;
 use super::Binder;
 use crate::Port;
 use crate::decider::{Proofs, Reads};
-use crate::observe::{Foreseen, Observation, Observer};
+use crate::observe::{BinderObserver, Foreseen, Observation};
 
 impl<P: Port> Binder<P> {
     /// Compares the binds of other programs from now on; see [`Observation`].
     pub fn observe(self: &Arc<Self>) {
-        self.intake.set_observer(Box::new(Observer(Arc::downgrade(self))));
+        self.intake.set_observer(Box::new(BinderObserver(Arc::downgrade(self))));
     }
 
     /// What the comparison has shown so far.

@@ -16,13 +16,13 @@ use super::decide::Asked;
 use super::repeats::{LONG, Repeated};
 use super::{Binder, Mode, Policies, Synced};
 use crate::intake::Role;
-use crate::labels::{Candidates, are_enough, labels};
+use crate::labels::{ClaimCandidates, are_enough, labels};
 use crate::queue::KeyLock;
 use crate::shadow::{Active, Made, Offered};
 use crate::{Port, Shadow, SyncError};
 
-/// Which volumes shall have a claim's label, and what this rests on.
-struct Offer {
+/// The volumes that shall have a claim's label, and what this rests on.
+struct LabelProposal {
     volumes: Vec<Arc<Volume>>,
     /// Where there are none because the policies reject them.
     rejections: Option<Rejections>,
@@ -125,38 +125,43 @@ impl<P: Port> Binder<P> {
             let is_told = is_chosen && self.report_unfit(&claim, &naming);
             return Ok(Labelled { waits: true, is_told, again: None });
         }
-        let offer = self.offer(&claim, of_pods, since).await.inspect_err(|error| {
+        let proposal = self.propose(&claim, of_pods, since).await.inspect_err(|error| {
             if let SyncError::Policy { policy, .. } = error {
                 self.report_policy(&self.request_of(&claim), policy, error);
             }
         })?;
-        self.offer_to_shadows(&claim, &offer);
-        facts.extend(offer.facts);
-        let volumes = labelled.iter().chain(&offer.volumes);
+        self.offer_to_shadows(&claim, &proposal);
+        facts.extend(proposal.facts);
+        let volumes = labelled.iter().chain(&proposal.volumes);
         facts.extend(volumes.map(|volume| Fact::Volume(Source::Overlay, volume.name.clone())));
-        self.subscribe(&subscriber, offer.since, facts);
-        let unwanted = |volume: &&Arc<Volume>| !offer.volumes.iter().any(|wanted| wanted.name == volume.name);
+        self.subscribe(&subscriber, proposal.since, facts);
+        let unwanted =
+            |volume: &&Arc<Volume>| !proposal.volumes.iter().any(|wanted| wanted.name == volume.name);
         let unwanted: Vec<_> = labelled.iter().filter(unwanted).cloned().collect();
         let removed = self.unlabel(key, Some(&claim), &unwanted).await;
         // A volume whose label stays keeps the claim from no other one.
         let put = match removed {
             Err(error) if !error.is_refused_write() => return Err(error),
-            removed => self.label_all(&claim, &offer.volumes).await.and_then(|again| removed.map(|_| again)),
+            removed => {
+                self.label_all(&claim, &proposal.volumes).await.and_then(|again| removed.map(|_| again))
+            }
         };
-        if matches!(put, Err(SyncError::Refused(_))) && !self.is_still_offered(key, &offer.volumes).await {
+        if matches!(put, Err(SyncError::Refused(_))) && !self.is_still_offered(key, &proposal.volumes).await {
             let why = "the volumes that it may get have changed".to_owned();
             return Err(SyncError::Stale { attempts: 1, why });
         }
         let again = put?;
-        if let Some(rejections) = &offer.rejections {
+        if let Some(rejections) = &proposal.rejections {
             self.tell_rejections(Regarding::Claim(claim.target()), rejections);
         }
-        Ok(Labelled { waits: true, is_told: offer.rejections.is_some(), again })
+        Ok(Labelled { waits: true, is_told: proposal.rejections.is_some(), again })
     }
 
-    /// Has shadows make an offer again.
-    fn offer_to_shadows(&self, claim: &Arc<Claim>, offer: &Offer) {
-        let Offer { volumes, claims, place, policies, counted, at: Some(at), .. } = offer else { return };
+    /// Has shadows make a proposal again.
+    fn offer_to_shadows(&self, claim: &Arc<Claim>, proposal: &LabelProposal) {
+        let LabelProposal { volumes, claims, place, policies, counted, at: Some(at), .. } = proposal else {
+            return;
+        };
         let labels = Shadow::looks_at_labels;
         self.shadows.offer(policies, &claim.uid, labels, || Made {
             engine: self.decider.engine(),
@@ -198,7 +203,7 @@ impl<P: Port> Binder<P> {
         let mut candidates = Vec::new();
         for claim in &waiting {
             let (allowed, _) = self.candidates(&policies, claim, &mut Vec::new()).await?;
-            candidates.push(Candidates::of(claim, &allowed.volumes));
+            candidates.push(ClaimCandidates::of(claim, &allowed.volumes));
         }
         if are_enough(&candidates) {
             let keys = waiting.iter().map(|claim| claim.key.clone());
@@ -207,19 +212,19 @@ impl<P: Port> Binder<P> {
         let mut offered = BTreeMap::new();
         for claim in waiting {
             let of_pods = self.store.claims_of_waiting_pods(&claim.key);
-            let volumes = self.offer(claim, of_pods, self.store.revision()).await?.volumes;
+            let volumes = self.propose(claim, of_pods, self.store.revision()).await?.volumes;
             offered.insert(claim.key.clone(), names(&volumes));
         }
         Ok(offered)
     }
 
     /// The volumes that a claim is offered, beside those of the other claims of its pods.
-    async fn offer(
+    async fn propose(
         &self,
         claim: &Arc<Claim>,
         of_pods: BTreeSet<ClaimKey>,
         mut since: Revision,
-    ) -> Result<Offer, SyncError> {
+    ) -> Result<LabelProposal, SyncError> {
         let policies = self.decider.policies.get();
         let mut claims = vec![Arc::clone(claim)];
         let (mut facts, mut counted, mut revisions) = (Vec::new(), Vec::new(), BTreeSet::new());
@@ -238,8 +243,8 @@ impl<P: Port> Binder<P> {
             let (allowed, seen) = self.candidates(&policies, other, &mut facts).await?;
             since = since.min(seen);
             revisions.insert(seen);
-            counted.extend(allowed.rests.counted.iter().cloned());
-            candidates.push(Candidates::of(other, &allowed.volumes));
+            counted.extend(allowed.spread_counts.counted.iter().cloned());
+            candidates.push(ClaimCandidates::of(other, &allowed.volumes));
             if other.key == claim.key {
                 own = (place, allowed);
             }
@@ -249,7 +254,7 @@ impl<P: Port> Binder<P> {
         let volumes = volumes.into_iter().map(|(volume, _)| volume);
         let volumes = volumes.filter(|volume| chosen.contains(&volume.name)).collect();
         let at = revisions.first().copied().filter(|_| revisions.len() == 1);
-        Ok(Offer { volumes, rejections, since, facts, claims, place, policies, counted, at })
+        Ok(LabelProposal { volumes, rejections, since, facts, claims, place, policies, counted, at })
     }
 
     /// Whether a claim is offered the same volumes as before. If not, the guard has refused a label because
@@ -258,8 +263,8 @@ impl<P: Port> Binder<P> {
         let claim = self.store.claim(Source::Overlay, key).found();
         let Some(claim) = claim.filter(|claim| self.waits_for_scheduler(claim)) else { return false };
         let of_pods = self.store.claims_of_waiting_pods(key);
-        let offer = self.offer(&claim, of_pods, self.store.revision()).await;
-        offer.is_ok_and(|offer| names(&offer.volumes) == names(volumes))
+        let proposal = self.propose(&claim, of_pods, self.store.revision()).await;
+        proposal.is_ok_and(|proposal| names(&proposal.volumes) == names(volumes))
     }
 
     /// The volumes that a claim may get, and since when that is so.
@@ -277,14 +282,14 @@ impl<P: Port> Binder<P> {
         let query = Arc::new(Query::of_claim(claim, claim.access_set()));
         facts.push(Fact::Candidates(Wanted { query, sets: WantedSets::Containing, narrowed: None }));
         // Labels stay, so what was counted for volumes that are allowed has to stay true.
-        for Counted { siblings, counts } in &allowed.rests.counted {
+        for Counted { siblings, counts } in &allowed.spread_counts.counted {
             let siblings = Arc::new(siblings.clone());
             let of_value = |value: &Option<Text>| Fact::Siblings(Arc::clone(&siblings), value.clone());
             let of_allowed = allowed.volumes.iter().map(|(volume, _)| volume.fact(&siblings.spread.by));
             let values: BTreeSet<_> = counts.keys().cloned().chain(of_allowed).collect();
             facts.extend(values.iter().map(of_value));
         }
-        let rejected = allowed.rests.rejected.iter().cloned();
+        let rejected = allowed.spread_counts.rejected.iter().cloned();
         facts.extend(rejected.map(|(siblings, value)| Fact::Siblings(siblings.into(), value)));
         Ok((allowed, since))
     }

@@ -146,7 +146,7 @@ impl Repeats {
         self.reservations.lock().remove(claim);
     }
 
-    /// This replica leads no more.
+    /// This replica does not lead any more.
     pub(super) fn clear(&self) {
         self.reservations.lock().clear();
         *self.writes.lock() = AllWrites::default();

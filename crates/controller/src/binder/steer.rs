@@ -18,7 +18,7 @@ use super::{Binder, Mode, Synced};
 use crate::decider::Unsound;
 use crate::intake::Role;
 use crate::queue::KeyLock;
-use crate::steer::{Known, Next, next, withdrawal};
+use crate::steer::{ClaimAndVolumes, Next, next, withdrawal};
 use crate::{Port, SyncError};
 
 /// Most writes of one turn. A claim without choice takes three; one whose choice has to be withdrawn, five.
@@ -82,8 +82,9 @@ impl<P: Port> Binder<P> {
             let claim = claim.as_deref();
             let naming = self.store.volumes_naming(key);
             let chosen = self.chosen_volume(claim);
-            let known = Known { claim, naming: &naming, chosen: chosen.as_deref(), kept: &found.kept };
-            let step = next(&known);
+            let state =
+                ClaimAndVolumes { claim, naming: &naming, chosen: chosen.as_deref(), kept: &found.kept };
+            let step = next(&state);
             if !matches!(step, Next::Touch(_)) {
                 self.touches.forget(key, claim.is_some_and(|claim| is_being_bound(claim, &naming)));
             }
@@ -135,7 +136,7 @@ impl<P: Port> Binder<P> {
     }
 
     /// Gives the claim a turn when its chosen volume changes, or another volume names it. Its last decision
-    /// counts no more.
+    /// does not count any more.
     fn depend_on(&self, key: &ClaimKey, since: Revision, claim: Option<&Claim>) {
         let waiting = claim.filter(|claim| claim.steered && claim.volume_name.is_none());
         let choice = waiting.and_then(|claim| claim.choice.as_deref()).map(|choice| choice.volume.clone());

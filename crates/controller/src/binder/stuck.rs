@@ -29,7 +29,7 @@ impl Stuck {
         self.0.lock().remove(key);
     }
 
-    /// This replica leads no more.
+    /// This replica does not lead any more.
     pub(super) fn clear(&self) {
         self.0.lock().clear();
     }

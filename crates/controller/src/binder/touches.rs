@@ -106,7 +106,7 @@ impl Touches {
         !waiting.claims.is_empty() && waiting.bound.is_some_and(binds)
     }
 
-    /// This replica leads no more.
+    /// This replica does not lead any more.
     pub(super) fn clear(&self) {
         *self.0.lock() = Waiting::default();
     }

@@ -8,7 +8,7 @@ use bindery_core::{
     Text, Timestamp, Volume,
 };
 use bindery_policy::{
-    Activity, Chain, FormerClaim, Kept, Policy, Reclaimed, Rounds, Said, Surroundings, Waits,
+    Activity, AnswerCache, Chain, FormerClaim, Policy, Reclaimed, RelatedObjects, Rounds, Said, Waits,
 };
 use bindery_store::{Fact, Store};
 use parking_lot::{Mutex, RwLock};
@@ -32,7 +32,7 @@ pub(crate) struct ActivePolicies(Arc<RwLock<Arc<Policies>>>);
 /// Policies with the answers that are kept.
 pub struct Policies {
     pub(crate) chain: Arc<Chain>,
-    pub(crate) kept: Arc<Kept>,
+    pub(crate) kept: Arc<AnswerCache>,
     permits: Arc<Semaphore>,
     pub(crate) shadows: Vec<Shadowing>,
 }
@@ -60,10 +60,10 @@ impl ActivePolicies {
 }
 
 impl Policies {
-    fn new(chain: Arc<Chain>, kept: Arc<Kept>, permits: Arc<Semaphore>, shadows: &[Shadow]) -> Self {
+    fn new(chain: Arc<Chain>, kept: Arc<AnswerCache>, permits: Arc<Semaphore>, shadows: &[Shadow]) -> Self {
         let of_policies =
             shadows.iter().filter(|shadow| !matches!(shadow.part, ShadowPart::Engine(_))).count();
-        let own = || Arc::new(Kept::new(SHADOWS_BYTES / of_policies.max(1)));
+        let own = || Arc::new(AnswerCache::new(SHADOWS_BYTES / of_policies.max(1)));
         let shadowing = |shadow: &Shadow| {
             let replaces = &shadow.replaces;
             let (chain, kept) = match &shadow.part {
@@ -135,7 +135,8 @@ impl Policies {
         now: Timestamp,
         rounds: &mut Rounds,
     ) -> Result<Reclaimed, Stop> {
-        self.chain.reclaimed(volume, self.last(objects, volume).as_ref(), now, rounds)
+        let last = FormerClaim::of_volume(&self.chain, volume, objects);
+        self.chain.reclaimed(volume, last.as_ref(), now, rounds)
     }
 
     /// How many volumes reclaimers have kept to which none applies any more. Of 100,000 volumes it takes
@@ -143,16 +144,8 @@ impl Policies {
     pub(crate) fn left(&self, store: &Store) -> usize {
         let volumes = store.volumes();
         let noted = volumes.iter().filter(|volume| volume.policy_before().is_some());
-        noted.filter(|volume| self.chain.has_left(volume, self.last(store, volume).as_ref())).count()
-    }
-
-    /// What is known of the claim of a volume.
-    fn last(&self, objects: &impl Objects, volume: &Volume) -> Option<FormerClaim> {
-        let claim_ref = volume.claim_ref.as_ref()?;
-        let claim = objects.last_claim(claim_ref);
-        let namespace = objects.namespace_labels(&claim_ref.namespace);
-        let class = objects.class(&volume.class);
-        FormerClaim::of_volume(&self.chain, volume, claim.as_deref(), &namespace, &class)
+        let last = |volume: &Volume| FormerClaim::of_volume(&self.chain, volume, store);
+        noted.filter(|volume| self.chain.has_left(volume, last(volume).as_ref())).count()
     }
 
     /// Whether reclaimers are loaded.
@@ -217,7 +210,7 @@ impl Policies {
 
     /// The first policy that applies to a claim.
     pub(crate) fn applying(&self, store: &Store, claim: &Claim) -> Result<Option<&Policy>, Waits> {
-        around(store, claim, |around| self.chain.applying(claim, around))
+        RelatedObjects::of(claim, store, |related| self.chain.applying(claim, related))
     }
 
     /// The claim of a request and its siblings, for each way in which volumes are spread among them.
@@ -226,7 +219,7 @@ impl Policies {
             (Subject::SyncClaim(_), Some(claim)) => claim,
             _ => return BTreeSet::new(),
         };
-        around(store, claim, |around| self.chain.siblings(claim, around))
+        RelatedObjects::of(claim, store, |related| self.chain.siblings(claim, related))
     }
 
     /// Asks the matchers what a try has left open.
@@ -256,8 +249,8 @@ impl Policies {
     pub(crate) fn said(&self, store: &Store, claim: &Claim, volume: &Volume) -> Result<Vec<Said>, Stop> {
         let mut rounds = Rounds::default();
         loop {
-            let said = around(store, claim, |around| {
-                self.chain.said(claim, volume, around, &self.kept, &mut rounds)
+            let said = RelatedObjects::of(claim, store, |related| {
+                self.chain.said(claim, volume, related, &self.kept, &mut rounds)
             });
             match said {
                 Err(Stop::Judge) => rounds.perform(&self.chain, &self.kept)?,
@@ -274,7 +267,9 @@ impl Policies {
         volume: &Volume,
         rounds: &mut Rounds,
     ) -> Result<MatchVerdict, Stop> {
-        around(objects, claim, |around| self.chain.verdict(claim, volume, around, &self.kept, rounds))
+        RelatedObjects::of(claim, objects, |related| {
+            self.chain.verdict(claim, volume, related, &self.kept, rounds)
+        })
     }
 
     /// Whether every policy that applies to a claim answers, by these objects.
@@ -284,7 +279,7 @@ impl Policies {
         claim: &Claim,
         rounds: &mut Rounds,
     ) -> Result<(), Stop> {
-        around(objects, claim, |around| self.chain.answers(claim, around, &self.kept, rounds))
+        RelatedObjects::of(claim, objects, |related| self.chain.answers(claim, related, &self.kept, rounds))
     }
 }
 
@@ -302,15 +297,6 @@ fn gets_a_volume(store: &Store, claim: &Claim) -> bool {
 pub(crate) fn note(chain: &Chain, store: &Store, claim: &Claim, volume: &Volume) -> Option<Text> {
     let namespace = store.namespace_labels(&claim.key.namespace);
     chain.note(claim, volume, &namespace, &store.class(&volume.class))
-}
-
-/// Gives `read` a claim's surroundings, by these objects.
-fn around<T>(objects: &impl Objects, claim: &Claim, read: impl FnOnce(&Surroundings<'_>) -> T) -> T {
-    read(&Surroundings {
-        namespace: objects.namespace_labels(&claim.key.namespace),
-        class: objects.class(claim.class_or_empty()),
-        siblings: &|spread| objects.siblings(claim, spread),
-    })
 }
 
 #[cfg(test)]

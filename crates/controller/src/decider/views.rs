@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use bindery_core::guard::{Reclaim, SteerView, View};
 use bindery_core::{
-    Answer, Claim, ClaimKey, ClaimRef, Class, Cluster, Counted, Exchange, GuardRead, Key, Lookup,
-    MatchVerdict, Migration, OperationKind, OperationState, Plugin, PluginMatch, PluginOperation, Question,
-    Source, Spread, Stop, Text, Timestamp, Uid, Version, Volume,
+    Answer, Claim, ClaimKey, Class, Cluster, Exchange, GuardRead, Key, Lookup, MatchVerdict, Migration,
+    OperationKind, OperationState, Plugin, PluginMatch, PluginOperation, Question, RelatedLookup, Source,
+    Stop, Text, Timestamp, Uid, Version, Volume,
 };
-use bindery_policy::{NamespaceLabels, Reclaimed, Rounds};
+use bindery_policy::{Reclaimed, Rounds};
 use bindery_store::{Environment, Store};
 
 use super::Policies;
@@ -19,19 +19,13 @@ use crate::Configuration;
 use crate::operations::OperationMap;
 
 /// The objects that the guard and policies look up: those of the store, or those of an earlier decision.
-pub(crate) trait Objects {
+pub(crate) trait Objects: RelatedLookup {
     /// Whether all initial lists are complete.
     fn synced(&self) -> bool;
     /// A volume as the overlay has it.
     fn volume(&self, name: &str) -> Lookup<Arc<Volume>>;
     /// A claim as the overlay has it.
     fn claim(&self, key: &ClaimKey) -> Lookup<Arc<Claim>>;
-    fn class(&self, name: &str) -> Lookup<Arc<Class>>;
-    fn namespace_labels(&self, name: &str) -> NamespaceLabels;
-    /// The volumes of a claim's siblings.
-    fn siblings(&self, claim: &Claim, spread: &Spread) -> Counted;
-    /// A claim as it was last seen.
-    fn last_claim(&self, claim_ref: &ClaimRef) -> Option<Arc<Claim>>;
 }
 
 impl Objects for Store {
@@ -45,22 +39,6 @@ impl Objects for Store {
 
     fn claim(&self, key: &ClaimKey) -> Lookup<Arc<Claim>> {
         self.claim(Source::Overlay, key)
-    }
-
-    fn class(&self, name: &str) -> Lookup<Arc<Class>> {
-        self.class(name)
-    }
-
-    fn namespace_labels(&self, name: &str) -> NamespaceLabels {
-        self.namespace_labels(name)
-    }
-
-    fn siblings(&self, claim: &Claim, spread: &Spread) -> Counted {
-        self.siblings(claim, spread)
-    }
-
-    fn last_claim(&self, claim_ref: &ClaimRef) -> Option<Arc<Claim>> {
-        self.last_claim(claim_ref)
     }
 }
 
@@ -78,7 +56,7 @@ pub(crate) struct GuardView<'a, O> {
 pub(crate) struct Proofs {
     pub(super) claims: BTreeMap<ClaimKey, Lookup<Arc<Claim>>>,
     pub(crate) volumes: BTreeMap<Text, Lookup<Arc<Volume>>>,
-    /// Whether volumes are read together with who wrote their claimRef.
+    /// Whether volumes are read together with the writers of their claimRef.
     pub(super) reads_reservations: bool,
     /// The volumes that were read whose claimRef Bindery has written.
     pub(super) reserved: BTreeSet<Text>,
@@ -146,7 +124,7 @@ impl<O: Objects> View for GuardView<'_, O> {
     }
 
     fn class(&self, name: &str) -> Lookup<Arc<Class>> {
-        self.objects.class(name)
+        self.objects.class_of(name)
     }
 
     fn claim_proof(&self, key: &ClaimKey) -> Option<&Lookup<Arc<Claim>>> {

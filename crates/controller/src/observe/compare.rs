@@ -22,7 +22,7 @@ pub(crate) enum Foreseen {
 }
 
 /// Compares upstream's binds with what the binder would do. The binder owns it.
-pub(crate) struct Observer<P: Port>(pub(crate) Weak<Binder<P>>);
+pub(crate) struct BinderObserver<P: Port>(pub(crate) Weak<Binder<P>>);
 
 /// An outcome, with a reason if there is one.
 struct Comparison {
@@ -31,7 +31,7 @@ struct Comparison {
     why: String,
 }
 
-impl<P: Port> intake::Observer for Observer<P> {
+impl<P: Port> intake::Observer for BinderObserver<P> {
     fn before(&self, delivery: &Delivery) {
         let Some(binder) = self.0.upgrade() else { return };
         let via = if matches!(delivery, Delivery::Listed { .. }) { Via::List } else { Via::Watch };

@@ -15,7 +15,7 @@ use crate::decider::Policies;
 
 /// What a decision comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum ComparedDecision {
     /// The claim gets this volume.
     Binds(Text),
     /// A volume is provisioned.
@@ -34,7 +34,7 @@ pub(super) enum Told {
     Refused(String),
 }
 
-impl Told {
+impl ComparedDecision {
     pub(super) fn of(
         request: &Request,
         decision: &Decision,
@@ -214,19 +214,27 @@ pub(super) fn fault(shadowing: &Shadowing, rounds: &Rounds) -> Option<String> {
 
 impl<T> ShadowDecider<T> {
     /// How a shadow has decided otherwise.
-    pub(super) fn difference(&self, made: &Made, shadowing: &Shadowing, shadow: &Told) -> Option<Difference> {
+    pub(super) fn difference(
+        &self,
+        made: &Made,
+        shadowing: &Shadowing,
+        shadow: &ComparedDecision,
+    ) -> Option<Difference> {
         let active = match &made.active {
             Active::Decided(decision) => {
-                Told::of(&made.request, decision, &made.exchanges, made.rejections.as_ref())
+                ComparedDecision::of(&made.request, decision, &made.exchanges, made.rejections.as_ref())
             }
-            Active::Offered(offered) => Told::Offers(offered.volumes.clone()),
+            Active::Offered(offered) => ComparedDecision::Offers(offered.volumes.clone()),
         };
         let kind = active.difference(shadow)?;
         let object = match made.request.subject.event_object()? {
             Regarding::Claim(claim) => format!("pvc {}", claim.key),
             Regarding::Volume(volume) => format!("pv {}", volume.name),
         };
-        let why = |told: &Told, policies: &Policies, other: &Told| match &made.request.subject {
+        let why = |told: &ComparedDecision, policies: &Policies, other: &ComparedDecision| match &made
+            .request
+            .subject
+        {
             Subject::SyncClaim(claim) => self.why(told, policies, other, &claim.key),
             _ => told.reason().to_owned(),
         };
@@ -240,21 +248,27 @@ impl<T> ShadowDecider<T> {
     }
 
     /// Why a claim gets what it gets, and not the volume that the other decision gives it.
-    fn why(&self, told: &Told, policies: &Policies, other: &Told, claim: &ClaimKey) -> String {
+    fn why(
+        &self,
+        told: &ComparedDecision,
+        policies: &Policies,
+        other: &ComparedDecision,
+        claim: &ClaimKey,
+    ) -> String {
         let said = other.volume(told).and_then(|volume| said(policies, &self.store, claim, volume));
         let reasons = [told.reason(), said.as_deref().unwrap_or_default()];
         let reasons: Vec<&str> = reasons.into_iter().filter(|reason| !reason.is_empty()).collect();
         match (reasons.is_empty(), told, other) {
-            (true, Told::Binds(volume), Told::Binds(other)) => {
+            (true, ComparedDecision::Binds(volume), ComparedDecision::Binds(other)) => {
                 format!("volume {volume} comes before {other}")
             }
-            (true, Told::Binds(_), _) => "its policies allow the volume".to_owned(),
+            (true, ComparedDecision::Binds(_), _) => "its policies allow the volume".to_owned(),
             _ => reasons.join("; "),
         }
     }
 }
 
-/// What policies say about the volume that a claim does not get: who rejects it, or the scores.
+/// What policies say about the volume that a claim does not get: which of them rejects it, or the scores.
 fn said(policies: &Policies, store: &Store, claim: &ClaimKey, volume: &str) -> Option<String> {
     let claim = store.claim(Source::Overlay, claim).found()?;
     let volume = store.volume(Source::Overlay, volume).found()?;
@@ -275,30 +289,32 @@ fn said(policies: &Policies, store: &Store, claim: &ClaimKey, volume: &str) -> O
 mod tests {
     use super::*;
 
-    fn other(does: &str, why: &str) -> Told {
-        Told::Other { does: does.to_owned(), why: why.to_owned() }
+    fn other(does: &str, why: &str) -> ComparedDecision {
+        ComparedDecision::Other { does: does.to_owned(), why: why.to_owned() }
     }
 
-    fn fate(fate: Fate, why: &str) -> Told {
-        Told::Fate { fate, does: String::new(), why: why.to_owned() }
+    fn fate(fate: Fate, why: &str) -> ComparedDecision {
+        ComparedDecision::Fate { fate, does: String::new(), why: why.to_owned() }
     }
 
     #[test]
     fn each_pair_of_decisions_has_its_difference() {
         use DifferenceKind as Kind;
-        let binds = |volume: &str| Told::Binds(volume.into());
-        let offers = |names: &[&str]| Told::Offers(names.iter().map(|&name| name.into()).collect());
-        let fault = || Told::Fault("it trapped".to_owned());
-        let step = |does: &str, why: &str| Told::Step { does: does.to_owned(), why: why.to_owned() };
+        let binds = |volume: &str| ComparedDecision::Binds(volume.into());
+        let offers =
+            |names: &[&str]| ComparedDecision::Offers(names.iter().map(|&name| name.into()).collect());
+        let fault = || ComparedDecision::Fault("it trapped".to_owned());
+        let step =
+            |does: &str, why: &str| ComparedDecision::Step { does: does.to_owned(), why: why.to_owned() };
         for (active, shadow, expected) in [
             (binds("a"), binds("a"), None),
             (binds("a"), binds("b"), Some(Kind::OtherVolume)),
             (other("", "nothing fits"), binds("b"), Some(Kind::Binds)),
-            (Told::Provisions, binds("b"), Some(Kind::Binds)),
-            (binds("a"), Told::Provisions, Some(Kind::Provisions)),
-            (other("", ""), Told::Provisions, Some(Kind::Provisions)),
+            (ComparedDecision::Provisions, binds("b"), Some(Kind::Binds)),
+            (binds("a"), ComparedDecision::Provisions, Some(Kind::Provisions)),
+            (other("", ""), ComparedDecision::Provisions, Some(Kind::Provisions)),
             (binds("a"), other("", ""), Some(Kind::BindsNone)),
-            (Told::Provisions, other("", ""), Some(Kind::BindsNone)),
+            (ComparedDecision::Provisions, other("", ""), Some(Kind::BindsNone)),
             (other("", "a"), other("", "b"), Some(Kind::OtherReason)),
             (other("gives it class a", ""), other("", ""), Some(Kind::OtherReason)),
             (fate(Fate::Keep, "a"), fate(Fate::Keep, "a"), None),
@@ -307,7 +323,7 @@ mod tests {
             (fate(Fate::Keep, ""), other("", ""), Some(Kind::OtherFate)),
             (binds("a"), fault(), Some(Kind::Fault)),
             (fate(Fate::Keep, ""), fault(), Some(Kind::Fault)),
-            (binds("a"), Told::Refused("G3".to_owned()), Some(Kind::Refused)),
+            (binds("a"), ComparedDecision::Refused("G3".to_owned()), Some(Kind::Refused)),
             (step("a", ""), step("b", ""), Some(Kind::OtherStep)),
             (step("a", ""), step("a", "why"), Some(Kind::OtherReason)),
             (step("a", ""), fault(), Some(Kind::Fault)),

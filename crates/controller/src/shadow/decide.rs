@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use bindery_core::{
-    Claim, Decision, DecisionLimits, Engine, EngineFault, Exchange, Stop, Subject, Volume, VolumeIndex,
+use bindery_core::{Claim, Decision, DecisionLimits, Engine, EngineFault, Exchange, Stop, Subject, Volume};
+use bindery_policy::{
+    Difference, Filtered, FormerClaim, Reclaims, Rejections, RelatedObjects, Rounds, Waits,
 };
-use bindery_policy::{Difference, Filtered, FormerClaim, Reclaims, Rejections, Rounds, Surroundings, Waits};
 use bindery_store::{AsOf, Store};
 
-use super::compare::{Told, fault};
+use super::compare::{ComparedDecision, fault};
 use super::{Active, Made, ShadowPart, Shadowing};
 use crate::decider::{BinderEnvironment, EngineAnswer, recorded};
 use crate::operations::OperationMap;
@@ -54,7 +54,7 @@ impl<T> ShadowDecider<T> {
             Active::Offered(offered) => self.offered(made, offered, shadowing, &mut rounds)?,
         };
         // What a policy that failed and was skipped would have said is not known.
-        let failed = fault(shadowing, &rounds).map(Told::Fault);
+        let failed = fault(shadowing, &rounds).map(ComparedDecision::Fault);
         Some(told.map(|told| self.difference(made, shadowing, &failed.unwrap_or(told))))
     }
 
@@ -64,7 +64,7 @@ impl<T> ShadowDecider<T> {
         made: &Made,
         shadowing: &Shadowing,
         rounds: &mut Rounds,
-    ) -> Option<Result<Told, NotComparable>> {
+    ) -> Option<Result<ComparedDecision, NotComparable>> {
         let told = loop {
             match self.run(made, shadowing, rounds) {
                 Run::NotConcerned => return None,
@@ -72,18 +72,19 @@ impl<T> ShadowDecider<T> {
                 Run::Judge => {
                     // Matchers delay nothing but later shadows.
                     if let Err(waits) = rounds.perform(&shadowing.policies.chain, &shadowing.policies.kept) {
-                        break Told::waits(&waits, &shadowing.shadow);
+                        break ComparedDecision::waits(&waits, &shadowing.shadow);
                     }
                 }
                 Run::Decided(decision, exchanges, rejections) => {
-                    let told = || Told::of(&made.request, &decision, &exchanges, rejections.as_ref());
+                    let told =
+                        || ComparedDecision::of(&made.request, &decision, &exchanges, rejections.as_ref());
                     match self.check(made, shadowing, &decision, &exchanges) {
                         Ok(refused) => break refused.unwrap_or_else(told),
                         Err(NotComparable) => return Some(Err(NotComparable)),
                     }
                 }
-                Run::Waits(waits) => break Told::waits(&waits, &shadowing.shadow),
-                Run::Fault(fault) => break Told::Fault(fault.to_string()),
+                Run::Waits(waits) => break ComparedDecision::waits(&waits, &shadowing.shadow),
+                Run::Fault(fault) => break ComparedDecision::Fault(fault.to_string()),
             }
         };
         Some(Ok(told))
@@ -141,55 +142,44 @@ fn told(
     rounds: &mut Rounds,
 ) -> Answer {
     let (request, chain) = (&made.request, &shadowing.policies.chain);
-    match &request.subject {
+    let mut rejections = None;
+    let EngineAnswer { answer, exchanges, .. } = match &request.subject {
         Subject::SyncClaim(claim) if !chain.is_empty() && gets_a_volume(as_of, claim) => {
             match Filtered::new(as_of, claim, chain, &shadowing.policies.kept, rounds) {
                 Some(mut filtered) => {
-                    let EngineAnswer { answer, exchanges, .. } = recorded(engine, request, &mut filtered);
-                    (answer, exchanges, filtered.rejections())
+                    let answer = recorded(engine, request, &mut filtered);
+                    rejections = filtered.rejections();
+                    answer
                 }
-                None => {
-                    let EngineAnswer { answer, exchanges, .. } = recorded(engine, request, as_of);
-                    (answer, exchanges, None)
-                }
+                None => recorded(engine, request, as_of),
             }
         }
         Subject::SyncVolume(volume) if !chain.reclaimers().is_empty() => {
-            let mut reclaims = Reclaims::new(as_of, volume, chain, request.now, rounds);
-            let EngineAnswer { answer, exchanges, .. } = recorded(engine, request, &mut reclaims);
-            (answer, exchanges, None)
+            recorded(engine, request, &mut Reclaims::new(as_of, volume, chain, request.now, rounds))
         }
-        _ => {
-            let EngineAnswer { answer, exchanges, .. } = recorded(engine, request, as_of);
-            (answer, exchanges, None)
-        }
-    }
+        _ => recorded(engine, request, as_of),
+    };
+    (answer, exchanges, rejections)
 }
 
 /// Whether a shadow applies to a claim, or the policy that it replaces does.
 pub(super) fn concerns_claim(made: &Made, shadowing: &Shadowing, as_of: &AsOf<'_>, claim: &Claim) -> bool {
     let ShadowPart::Match(policy) = &shadowing.shadow.part else { return true };
-    let around = Surroundings {
-        namespace: as_of.namespace_labels(&claim.key.namespace),
-        class: as_of.class_of(claim.class_or_empty()),
-        siblings: &|spread| as_of.siblings(claim, spread),
-    };
     let replaced = &shadowing.shadow.replaces;
     let policies = [(&shadowing.policies.chain, &policy.name), (&made.policies.chain, replaced)];
     // Where that is not known, the decision shows why.
-    gets_a_volume(as_of, claim)
-        && policies.iter().any(|(chain, name)| chain.applies(name, claim, &around).unwrap_or(true))
+    RelatedObjects::of(claim, as_of, |related| {
+        gets_a_volume(as_of, claim)
+            && policies.iter().any(|(chain, name)| chain.applies(name, claim, related).unwrap_or(true))
+    })
 }
 
 /// Whether a shadow may apply to a volume.
 fn concerns_volume(shadowing: &Shadowing, as_of: &AsOf<'_>, volume: &Volume) -> bool {
     let ShadowPart::Reclaim(rule) = &shadowing.shadow.part else { return true };
-    let Some(claim_ref) = &volume.claim_ref else { return false };
     let chain = &shadowing.policies.chain;
-    let claim = as_of.last_claim(claim_ref);
-    let (namespace, class) = (as_of.namespace_labels(&claim_ref.namespace), as_of.class_of(&volume.class));
-    let last = FormerClaim::of_volume(chain, volume, claim.as_deref(), &namespace, &class);
-    chain.may_reclaim(&rule.name, volume, last.as_ref())
+    let last = || FormerClaim::of_volume(chain, volume, as_of);
+    volume.claim_ref.is_some() && chain.may_reclaim(&rule.name, volume, last().as_ref())
 }
 
 /// As [`crate::decider::Policies`] has it, at the moment of the decision.

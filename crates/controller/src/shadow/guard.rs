@@ -6,12 +6,12 @@ use std::sync::Arc;
 use bindery_core::guard::{self, Case, Objection};
 use bindery_core::{
     Answer, Claim, ClaimKey, ClaimRef, Class, Cluster as _, Counted, Decision, Exchange, Lookup, Progress,
-    Question, Request, Source, Spread, Subject, Volume, VolumeIndex as _,
+    Question, RelatedLookup, Request, Source, Spread, Subject, Volume,
 };
 use bindery_policy::NamespaceLabels;
 use bindery_store::AsOf;
 
-use super::compare::Told;
+use super::compare::ComparedDecision;
 use super::decide::{NotComparable, ShadowDecider};
 use super::{Active, Made, ShadowPart, Shadowing};
 use crate::decider::{GuardView, Objects, PROOFS_MAX, Proofs};
@@ -73,8 +73,10 @@ impl Objects for Then<'_> {
             _ => Lookup::Failed("it is not known what it was".into()),
         }
     }
+}
 
-    fn class(&self, name: &str) -> Lookup<Arc<Class>> {
+impl RelatedLookup for Then<'_> {
+    fn class_of(&self, name: &str) -> Lookup<Arc<Class>> {
         self.as_of.borrow().class_of(name)
     }
 
@@ -100,7 +102,7 @@ impl<T> ShadowDecider<T> {
         shadowing: &Shadowing,
         decision: &Decision,
         exchanges: &[Exchange],
-    ) -> Result<Option<Told>, NotComparable> {
+    ) -> Result<Option<ComparedDecision>, NotComparable> {
         // The guard has passed it, by the same policies.
         let is_active = matches!(&made.active, Active::Decided(active) if active == decision);
         if is_active && matches!(shadowing.shadow.part, ShadowPart::Engine(_)) {
@@ -110,16 +112,18 @@ impl<T> ShadowDecider<T> {
         loop {
             match self.objection(made, shadowing, decision, exchanges, &mut proofs)? {
                 None => return Ok(None),
-                Some(Objection::Refused(refusal)) => return Ok(Some(Told::Refused(refusal.to_string()))),
+                Some(Objection::Refused(refusal)) => {
+                    return Ok(Some(ComparedDecision::Refused(refusal.to_string())));
+                }
                 Some(Objection::Judge) => {
                     // Matchers delay nothing but later shadows.
                     if let Err(waits) = proofs.rounds.get_mut().perform(&policies.chain, &policies.kept) {
-                        return Ok(Some(Told::waits(&waits, &shadowing.shadow)));
+                        return Ok(Some(ComparedDecision::waits(&waits, &shadowing.shadow)));
                     }
                 }
                 // It would be decided again for ever, because a live read shows what the cache does.
                 Some(Objection::Stale { object, what }) if !proofs.is_empty() => {
-                    return Ok(Some(Told::Refused(format!("{object}: {what}"))));
+                    return Ok(Some(ComparedDecision::Refused(format!("{object}: {what}"))));
                 }
                 Some(
                     Objection::Prove(_)

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use bindery_core::{Claim, Selector, Stop, Text};
 use bindery_policy::{Rounds, Waits, allowed};
 
-use super::compare::Told;
+use super::compare::ComparedDecision;
 use super::decide::{NotComparable, ShadowDecider, concerns_claim};
 use super::{Made, Shadowing};
-use crate::labels::{Candidates, labels};
+use crate::labels::{ClaimCandidates, labels};
 
 /// The volumes that have got the label of a claim.
 pub(crate) struct Offered {
@@ -29,7 +29,7 @@ impl<T> ShadowDecider<T> {
         offered: &Offered,
         shadowing: &Shadowing,
         rounds: &mut Rounds,
-    ) -> Option<Result<Told, NotComparable>> {
+    ) -> Option<Result<ComparedDecision, NotComparable>> {
         let is_concerned = |claim: &Arc<Claim>| {
             self.as_of(made, |as_of| concerns_claim(made, shadowing, &as_of, claim)).unwrap_or(true)
         };
@@ -44,7 +44,7 @@ impl<T> ShadowDecider<T> {
                 Err(NotComparable) => return Some(Err(NotComparable)),
             }
         }
-        Some(Ok(Told::Offers(labels(&candidates).swap_remove(offered.place))))
+        Some(Ok(ComparedDecision::Offers(labels(&candidates).swap_remove(offered.place))))
     }
 
     /// The volumes that a claim may get. The inner error says why the policies give no answer.
@@ -54,9 +54,9 @@ impl<T> ShadowDecider<T> {
         shadowing: &Shadowing,
         claim: &Claim,
         rounds: &mut Rounds,
-    ) -> Result<Result<Candidates, Told>, NotComparable> {
+    ) -> Result<Result<ClaimCandidates, ComparedDecision>, NotComparable> {
         if let Some(Selector::Invalid(_)) = claim.selector {
-            return Ok(Ok(Candidates::of(claim, &[])));
+            return Ok(Ok(ClaimCandidates::of(claim, &[])));
         }
         let (chain, kept) = (&shadowing.policies.chain, &shadowing.policies.kept);
         loop {
@@ -70,11 +70,11 @@ impl<T> ShadowDecider<T> {
                     Err(waits) => waits,
                 },
                 _ if !is_known => return Err(NotComparable),
-                Ok(allowed) => return Ok(Ok(Candidates::of(claim, &allowed.volumes))),
+                Ok(allowed) => return Ok(Ok(ClaimCandidates::of(claim, &allowed.volumes))),
                 Err(Stop::Waits { policy, why }) => Waits { policy, why },
-                Err(stop) => return Ok(Err(Told::Fault(stop.to_string()))),
+                Err(stop) => return Ok(Err(ComparedDecision::Fault(stop.to_string()))),
             };
-            return Ok(Err(Told::waits(&waits, &shadowing.shadow)));
+            return Ok(Err(ComparedDecision::waits(&waits, &shadowing.shadow)));
         }
     }
 }

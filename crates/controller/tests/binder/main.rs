@@ -1,6 +1,7 @@
 //! The binder over a cluster in memory: its writes, the cases in which it writes nothing, and its loop.
 
 mod declared;
+mod deleting;
 mod disk;
 mod double;
 mod evidence;

@@ -40,10 +40,6 @@ const EXPONENT_MAX: i32 = 1_000_000;
 
 impl<'a> Notation<'a> {
     /// Parses a text.
-    ///
-    /// # Errors
-    ///
-    /// The text is not a quantity.
     pub fn parse(text: &'a str) -> Result<Self, NotationError> {
         let (negative, unsigned) = match text.as_bytes().first() {
             None => return Err(NotationError::Form),

@@ -106,10 +106,6 @@ pub(super) fn make_room(folder: &File, new: u64, max: u64) -> io::Result<()> {
 }
 
 /// How many bytes of the compiled components in a folder are in use, by any process.
-///
-/// # Errors
-///
-/// The folder cannot be read.
 pub fn cache_bytes_in_use(folder: &Path) -> io::Result<u64> {
     let folder = File::open(folder)?;
     let used = artefacts(&folder)?.into_iter().filter(|artefact| lock(&folder, &artefact.name).is_none());

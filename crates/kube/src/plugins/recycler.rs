@@ -51,10 +51,6 @@ pub struct Recycler {
 
 impl Recycler {
     /// A recycler that runs pods in the cluster of this client, and reports their events through `events`.
-    ///
-    /// # Errors
-    ///
-    /// The pod's template cannot be used.
     pub fn new(
         client: impl Into<ApiClient>,
         clock: Clock,

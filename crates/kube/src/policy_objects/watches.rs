@@ -10,7 +10,7 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use tokio::time::Instant;
 
-use super::{Kind, PolicyObjects};
+use super::{KindWatch, PolicyObjects};
 use crate::rest;
 
 /// The watches of [`PolicyObjects`].
@@ -29,7 +29,7 @@ impl PolicyWatches {
 }
 
 impl PolicyObjects {
-    async fn keep_current(&self, kind: &Kind, mut writer: Writer<DynamicObject>) {
+    async fn keep_current(&self, kind: &KindWatch, mut writer: Writer<DynamicObject>) {
         let (mut lists, heard) = (self.lists.subscribe(), Arc::clone(&kind.heard));
         let client = self.client.kube_heard(move || *heard.lock() = Some(Instant::now()));
         let api = Api::<DynamicObject>::all_with(client, &kind.resource);

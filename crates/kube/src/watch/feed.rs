@@ -7,7 +7,7 @@ use bindery_core::Version;
 use bindery_store::{Delivered, Delivery, Kind, LazyAuthors, Object, ObjectKey};
 
 use crate::decode::{self, DecodeError};
-use crate::encoding::Object as Encoded;
+use crate::encoding::EncodedObject;
 
 /// The intake, for one kind, with the list that is being read.
 pub(super) struct Feed {
@@ -51,19 +51,19 @@ impl Feed {
     }
 
     /// The next object of the list.
-    pub(super) fn list(&mut self, object: &Encoded) {
+    pub(super) fn list(&mut self, object: &EncodedObject) {
         self.listed.extend(self.decode_listed(object));
     }
 
     /// An object was added or changed while the list was sent.
-    pub(super) fn list_late(&mut self, object: &Encoded) {
+    pub(super) fn list_late(&mut self, object: &EncodedObject) {
         if let Some(delivered) = self.decode_listed(object) {
             self.late.insert(delivered.object.key(), Some(delivered));
         }
     }
 
     /// An object was deleted while the list was sent.
-    pub(super) fn list_gone(&mut self, object: &Encoded) {
+    pub(super) fn list_gone(&mut self, object: &EncodedObject) {
         if let Some(key) = self.check(decode::object_key(self.kind, object)) {
             self.late.insert(key, None);
         }
@@ -81,7 +81,7 @@ impl Feed {
     }
 
     /// An object was added or changed.
-    pub(super) fn apply(&self, object: &Encoded, version: &str) {
+    pub(super) fn apply(&self, object: &EncodedObject, version: &str) {
         let Some(decoded) = self.decode(object) else { return };
         let object = object.clone();
         let authors = self.has_authors().then(|| LazyAuthors::new(move || decode::authors(&object)));
@@ -89,7 +89,7 @@ impl Feed {
     }
 
     /// An object is gone.
-    pub(super) fn gone(&self, object: &Encoded, version: &str) {
+    pub(super) fn gone(&self, object: &EncodedObject, version: &str) {
         if let Some(key) = self.check(decode::object_key(self.kind, object)) {
             self.deliver(Delivery::Gone(key), version);
         }
@@ -104,7 +104,7 @@ impl Feed {
 
     /// An object of a list. Its authors are read at once, so that the bytes of the list can go. One that is
     /// known already says nothing new: the known one is delivered, so that its copy can go too.
-    fn decode_listed(&self, object: &Encoded) -> Option<Delivered> {
+    fn decode_listed(&self, object: &EncodedObject) -> Option<Delivered> {
         let decoded = self.decode(object)?;
         if let Some(object) = self.intake.known(&decoded) {
             return Some(Delivered { object, authors: None });
@@ -119,7 +119,7 @@ impl Feed {
         matches!(self.kind, Kind::Volume | Kind::Claim)
     }
 
-    fn decode(&self, object: &Encoded) -> Option<Object> {
+    fn decode(&self, object: &EncodedObject) -> Option<Object> {
         let decoded = self.check(decode::object(self.kind, object, &self.intake.declared()))?;
         if let Object::Pod(pod) = &decoded
             && let Err(why) = &pod.content

@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::feed::path;
 use super::{BOOKMARK_SECONDS, Bookmarks, WATCH_SECONDS, Watch, WatchError};
 use crate::decode::Encoded as _;
-use crate::encoding::{Encoding, Event};
+use crate::encoding::{Encoding, WatchEvent};
 use crate::rest::{self, Fault};
 
 /// Longest time for a streamed list, even if objects come steadily: in a busy cluster they may never end.
@@ -64,16 +64,16 @@ struct BookmarkMeta {
 }
 
 /// The events of an open watch.
-pub(super) struct Events {
+pub(super) struct WatchEvents {
     encoding: Encoding,
     stream: Pin<Box<dyn AsyncBufRead + Send>>,
     /// Longest time without bytes.
     silence: Duration,
 }
 
-impl Events {
+impl WatchEvents {
     /// The next event; `None` if the server has ended the watch.
-    async fn next(&mut self) -> Result<Option<Event>, WatchError> {
+    async fn next(&mut self) -> Result<Option<WatchEvent>, WatchError> {
         let frame = match self.encoding {
             Encoding::Json => self.line().await,
             Encoding::Protobuf => self.block().await,
@@ -124,7 +124,7 @@ impl Watch {
     pub(super) async fn watch(
         &mut self,
         version: &mut String,
-        events: Option<Events>,
+        events: Option<WatchEvents>,
     ) -> Result<(), WatchError> {
         let mut events = match events {
             Some(events) => events,
@@ -153,7 +153,7 @@ impl Watch {
 
     /// Opens a watch that begins with all objects, and delivers them. Returns the version of the list, and
     /// the rest of the watch.
-    pub(super) async fn stream_list(&mut self) -> Result<(String, Events), WatchError> {
+    pub(super) async fn stream_list(&mut self) -> Result<(String, WatchEvents), WatchError> {
         self.feed.begin();
         let end = Instant::now() + LIST_MAX;
         let mut events =
@@ -196,7 +196,7 @@ impl Watch {
         Ok((version, events))
     }
 
-    async fn open(&self, from: &str, seconds: u64) -> Result<Events, WatchError> {
+    async fn open(&self, from: &str, seconds: u64) -> Result<WatchEvents, WatchError> {
         let path = path(self.feed.kind);
         let uri = format!("{path}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&{from}");
         let mut request = rest::request(Method::GET, &uri, None)?;
@@ -208,7 +208,7 @@ impl Watch {
             Bookmarks::Awaited { .. } | Bookmarks::Sent => self.limits.silence,
             Bookmarks::Absent => self.limits.silence_without_bookmarks,
         };
-        Ok(Events { encoding, stream: self.stream(body, silence), silence })
+        Ok(WatchEvents { encoding, stream: self.stream(body, silence), silence })
     }
 
     /// The bytes of a body. Each chunk counts as a sign of life. Ends with `TimedOut` after `silence`
@@ -229,7 +229,7 @@ impl Watch {
     }
 
     /// Delivers an event. Returns its version.
-    fn take(&self, event: &Event) -> Result<Option<String>, WatchError> {
+    fn take(&self, event: &WatchEvent) -> Result<Option<String>, WatchError> {
         if event.kind == "ERROR" {
             return Err(self.client.failure(&event.object).into());
         }

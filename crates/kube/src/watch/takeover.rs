@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::feed::path;
 use crate::client::ApiClient;
-use crate::encoding::Page;
+use crate::encoding::ListPage;
 use crate::rest::{self, Fault};
 
 /// A kind with at most this many objects is listed again, which takes a tenth of a second.
@@ -87,6 +87,6 @@ async fn until_kind_current(client: &ApiClient, intake: &Intake, kind: Kind) {
 }
 
 /// The first object of a kind, read consistently.
-pub(super) async fn read(client: &ApiClient, kind: Kind) -> Result<Page, Fault> {
+pub(super) async fn read(client: &ApiClient, kind: Kind) -> Result<ListPage, Fault> {
     rest::get(client, &format!("{}?limit=1", path(kind))).await?.page().map_err(Fault::NoAnswer)
 }

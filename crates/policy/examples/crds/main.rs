@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
 /// What is particular to a kind.
-struct Kind {
+struct KindDefinition {
     kind: &'static str,
     plural: &'static str,
     short: &'static str,
@@ -22,9 +22,9 @@ struct Kind {
     spec: Value,
 }
 
-fn kinds() -> [Kind; 3] {
+fn kinds() -> [KindDefinition; 3] {
     [
-        Kind {
+        KindDefinition {
             kind: ENGINE,
             plural: "engines",
             short: "bengine",
@@ -32,14 +32,14 @@ fn kinds() -> [Kind; 3] {
                           volumes.",
             spec: schema_of::<EngineSpec>(),
         },
-        Kind {
+        KindDefinition {
             kind: MATCH_POLICY,
             plural: "matchpolicies",
             short: "mpol",
             description: "A component that rejects and scores the free volumes that a claim may get.",
             spec: schema_of::<MatchPolicySpec>(),
         },
-        Kind {
+        KindDefinition {
             kind: RECLAIM_POLICY,
             plural: "reclaimpolicies",
             short: "rpol",
@@ -63,7 +63,7 @@ fn schema_of<T: JsonSchema>() -> Value {
     schema
 }
 
-fn definition(kind: &Kind) -> Value {
+fn definition(kind: &KindDefinition) -> Value {
     let (group, version) = API_VERSION.split_once('/').expect("an API version has a group");
     let mut schema = json!({
         "description": kind.description,
@@ -101,7 +101,7 @@ fn definition(kind: &Kind) -> Value {
 }
 
 /// What `kubectl get` prints. Columns with a priority need `--output wide`.
-fn columns(kind: &Kind) -> Vec<Value> {
+fn columns(kind: &KindDefinition) -> Vec<Value> {
     let ready = r#".status.conditions[?(@.type=="Ready")].status"#;
     [
         ("Mode", "string", ".spec.mode", 0),

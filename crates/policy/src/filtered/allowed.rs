@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bindery_core::{Claim, Cluster, Query, Slot, Stop, Volume, VolumeIndex};
 
 use super::{Filtered, List};
-use crate::{Chain, Kept, Rejections, Rests, Rounds};
+use crate::{AnswerCache, Chain, Rejections, Rounds, SpreadCounts};
 
 /// A volume, with the score that the policies give it.
 pub type Scored = (Arc<Volume>, u32);
@@ -17,7 +17,7 @@ pub struct AllowedVolumes {
     /// upstream's. Rejected volumes are left out.
     pub volumes: Vec<Scored>,
     /// What this rests on.
-    pub rests: Rests,
+    pub spread_counts: SpreadCounts,
     /// How many volumes the policies reject, where they reject all.
     pub rejections: Option<Rejections>,
 }
@@ -31,7 +31,7 @@ pub fn allowed(
     index: &mut dyn VolumeIndex,
     claim: &Claim,
     chain: &Chain,
-    kept: &Kept,
+    kept: &AnswerCache,
     rounds: &mut Rounds,
 ) -> Result<AllowedVolumes, Stop> {
     let mut filtered = Filtered::over(index, claim, chain, kept, rounds);
@@ -48,5 +48,5 @@ pub fn allowed(
         filtered.tallies(Query::of_claim(claim, claim.access_set()))?;
     }
     let rejections = filtered.rejections().filter(|_| volumes.is_empty());
-    Ok(AllowedVolumes { volumes, rests: filtered.into_rests(), rejections })
+    Ok(AllowedVolumes { volumes, spread_counts: filtered.into_spread_counts(), rejections })
 }

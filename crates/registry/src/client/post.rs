@@ -30,10 +30,6 @@ pub struct Posted {
 
 impl Endpoint {
     /// Posts to `uri`, which is trusted by these certificate authorities, in PEM, or by those of the system.
-    ///
-    /// # Errors
-    ///
-    /// The URL or the authorities cannot be used.
     pub fn new(uri: Uri, authorities: Option<&[u8]>, timeouts: Timeouts) -> Result<Self> {
         let host = uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();
         match uri.scheme_str() {

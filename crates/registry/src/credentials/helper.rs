@@ -68,7 +68,7 @@ pub(super) fn ask(program: &OsStr, host: &str, within: Duration) -> Result<Optio
         let _ = sender.send(read.map(|read| read.map(|_| bytes)));
     });
     let answer = answers.recv_timeout(within);
-    // It has printed its answer, or gets no more time.
+    // It has printed its answer, or gets no further time.
     let _ = child.kill();
     let _ = child.wait();
     match answer {

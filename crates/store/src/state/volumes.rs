@@ -9,7 +9,7 @@ use super::{FreeVolume, State, VolumeId};
 use crate::cached::{Cached, ListNumber};
 use crate::change::{Change, Changed, Fact, ObjectChange};
 use crate::delivery::{Kind, LazyAuthors, Observed};
-use crate::index::{Standing, VolumeState, claim_of};
+use crate::index::{Availability, VolumeState, claim_of};
 use crate::store::NotReserved;
 
 impl State {
@@ -115,7 +115,7 @@ impl State {
         owners.iter().for_each(|claim| self.recount(claim, change));
         change.facts.extend(claims.into_iter().map(Fact::ReservedFor));
         // Where a decision in flight has picked it, it is offered when that one ends without taking it.
-        let is_free = |volume: &&Arc<Volume>| !picked && Standing::of(volume) == Standing::Free;
+        let is_free = |volume: &&Arc<Volume>| !picked && Availability::of(volume) == Availability::Free;
         change.offers.extend(now.volume().filter(is_free).cloned());
     }
 
@@ -161,7 +161,7 @@ impl State {
     /// The volume, where it is free and no decision in flight has picked it.
     pub(crate) fn free(&self, name: &str) -> Option<Arc<Volume>> {
         let volume = self.volumes.find(name)?.cached.overlay().ok()?;
-        let is_free = Standing::of(volume) == Standing::Free && !self.reservations.contains_key(name);
+        let is_free = Availability::of(volume) == Availability::Free && !self.reservations.contains_key(name);
         is_free.then(|| volume.clone())
     }
 
@@ -169,7 +169,7 @@ impl State {
     fn remember_free(&mut self, name: &Text, was: &VolumeState, now: &VolumeState) {
         let Some(history) = &mut self.history else { return };
         let free = |state: &VolumeState| {
-            state.volume().filter(|volume| Standing::of(volume) == Standing::Free).cloned()
+            state.volume().filter(|volume| Availability::of(volume) == Availability::Free).cloned()
         };
         let picked_for = self.reservations.get(name).cloned();
         match free(was) {
@@ -183,7 +183,7 @@ impl State {
     fn remember_pick(&mut self, name: &str) {
         let Some(history) = &mut self.history else { return };
         let known = self.volumes.find(name).and_then(|entry| entry.cached.overlay().ok());
-        let free = known.filter(|volume| Standing::of(volume) == Standing::Free);
+        let free = known.filter(|volume| Availability::of(volume) == Availability::Free);
         if let Some(volume) = free.cloned() {
             let picked_for = self.reservations.get(name).cloned();
             history.changes(volume.name.clone(), Some(FreeVolume { volume, picked_for }));

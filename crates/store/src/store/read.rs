@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bindery_core::{
-    BindingMode, Claim, ClaimKey, ClaimRef, Class, Counted, Lookup, Source, Spread, Text, Volume,
+    BindingMode, Claim, ClaimKey, ClaimRef, Class, Counted, Lookup, RelatedLookup, Source, Spread, Text,
+    Volume,
 };
 
 use super::Store;
@@ -147,5 +148,23 @@ impl Store {
     /// `None` where no volume of that name can be read.
     pub fn obstacles(&self, claim: &Claim, volume: &str) -> Option<Vec<Obstacle>> {
         self.state().obstacles(claim, volume)
+    }
+}
+
+impl RelatedLookup for Store {
+    fn namespace_labels(&self, name: &str) -> Lookup<Arc<BTreeMap<Text, Text>>> {
+        self.namespace_labels(name)
+    }
+
+    fn class_of(&self, name: &str) -> Lookup<Arc<Class>> {
+        self.class(name)
+    }
+
+    fn siblings(&self, claim: &Claim, spread: &Spread) -> Counted {
+        self.siblings(claim, spread)
+    }
+
+    fn last_claim(&self, claim_ref: &ClaimRef) -> Option<Arc<Claim>> {
+        self.last_claim(claim_ref)
     }
 }

@@ -81,10 +81,6 @@ impl Connection {
     }
 
     /// Sends a review and checks the answer.
-    ///
-    /// # Errors
-    ///
-    /// When there is no answer, or a wrong one.
     pub(crate) fn send(&mut self, review: &Review) -> Result<()> {
         let Self { runtime, sender, target } = self;
         let path = if target.is_unknown { UNKNOWN } else { REVIEWS };

@@ -11,8 +11,8 @@ use bindery_core::{
 use bindery_host::ComponentMatcher;
 use bindery_kit::{NoEnvironment, ZONE};
 use bindery_policy::{
-    Candidates, Chain, ClaimView, Filtered, Kept, Matcher, Metadata, Narrowing, Policy, PolicyFault, Rounds,
-    Verdicts,
+    AnswerCache, Candidates, Chain, ClaimView, Filtered, Matcher, Metadata, Narrowing, Policy, PolicyFault,
+    Rounds, Verdicts,
 };
 use bindery_store::{Delivery, Kind, LiveReads, Store};
 
@@ -118,7 +118,7 @@ impl Scenario {
     /// Measures decisions for which the policies are asked, and the same again with their answers kept.
     pub(super) fn measure(&self, engine: &dyn Engine, arguments: &Arguments) -> Result<[Figures; 2]> {
         let requests = requests(arguments.calls(self.times));
-        let kept = Kept::default();
+        let kept = AnswerCache::default();
         for request in &requests {
             let decision = decide(engine, &self.store, &self.chain, &kept, request)?;
             let picked = picked(&decision);
@@ -126,7 +126,7 @@ impl Scenario {
         }
         let mut rounds = [const { Vec::new() }; 2];
         for _ in 0..arguments.rounds {
-            let kept = Kept::default();
+            let kept = AnswerCache::default();
             for rounds in &mut rounds {
                 rounds.push(measure::round(requests.len(), &requests, |request| {
                     decide(engine, &self.store, &self.chain, &kept, request).is_ok()
@@ -162,7 +162,7 @@ impl Rejected {
         arguments: &Arguments,
     ) -> Result<[(&'static str, Figures, usize); 2]> {
         let request = &requests(1)[0];
-        let decide = |kept: &Kept| -> Result<usize> {
+        let decide = |kept: &AnswerCache| -> Result<usize> {
             let before = self.judged.load(Ordering::Relaxed);
             let decision = decide(engine, &self.store, &self.chain, kept, request)?;
             ensure!(picked(&decision).is_none(), "a volume is not rejected");
@@ -172,13 +172,13 @@ impl Rejected {
             let volume = rejected(0, &format!("no such tier, {number}"));
             self.store.deliver(Delivery::applied(volume));
         };
-        let all = decide(&Kept::default())?;
+        let all = decide(&AnswerCache::default())?;
         ensure!(all == self.volumes as usize, "{all} rows are judged of {} volumes", self.volumes);
         let mut rounds = [const { Vec::new() }; 2];
         for round in 0..arguments.rounds {
             let calls = arguments.calls(500);
-            rounds[0].push(measure::round(calls, &[()], |()| decide(&Kept::default()).is_ok()));
-            let kept = Kept::default();
+            rounds[0].push(measure::round(calls, &[()], |()| decide(&AnswerCache::default()).is_ok()));
+            let kept = AnswerCache::default();
             decide(&kept)?;
             let changes: Vec<usize> = (0..calls).map(|call| usize::from(round) * calls + call).collect();
             rounds[1].push(measure::round(calls, &changes, |number| {
@@ -241,7 +241,7 @@ fn decide(
     engine: &dyn Engine,
     store: &Store,
     chain: &Chain,
-    kept: &Kept,
+    kept: &AnswerCache,
     request: &Request,
 ) -> Result<Decision> {
     let Subject::SyncClaim(claim) = &request.subject else { unreachable!("every request syncs a claim") };

@@ -199,27 +199,9 @@ impl Shared {
             return Response::new(Bytes::from_static(b"{}"));
         }
         if let Some((repository, name)) = place.split_once("/manifests/") {
-            if *method == Method::PUT {
-                let media_type = headers.get(CONTENT_TYPE).unwrap().to_str().unwrap();
-                store.put_manifest(repository, name, media_type, body);
-                let manifest: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
-                let mut response = status(StatusCode::CREATED);
-                if let Some(subject) = manifest["subject"]["digest"].as_str()
-                    && self.settings.referrers != Referrers::Untold
-                {
-                    response.headers_mut().insert("oci-subject", subject.parse().unwrap());
-                }
-                return response;
-            }
-            return match store.manifest(repository, name) {
-                Some((media_type, bytes)) => {
-                    let mut response = Response::new(Bytes::copy_from_slice(bytes));
-                    let headers = response.headers_mut();
-                    headers.insert(CONTENT_TYPE, media_type.parse().unwrap());
-                    headers.insert("docker-content-digest", digest(bytes).parse().unwrap());
-                    response
-                }
-                None => status(StatusCode::NOT_FOUND),
+            return match *method == Method::PUT {
+                true => self.put_manifest(&mut store, repository, name, headers, body),
+                false => manifest(&store, repository, name),
             };
         }
         if let Some((repository, digest)) = place.split_once("/referrers/")
@@ -256,5 +238,37 @@ impl Shared {
             Some(bytes) => Response::new(Bytes::copy_from_slice(bytes)),
             None => status(StatusCode::NOT_FOUND),
         }
+    }
+    fn put_manifest(
+        &self,
+        store: &mut Store,
+        repository: &str,
+        name: &str,
+        headers: &HeaderMap,
+        body: &Bytes,
+    ) -> Response<Bytes> {
+        let media_type = headers.get(CONTENT_TYPE).unwrap().to_str().unwrap();
+        store.put_manifest(repository, name, media_type, body);
+        let manifest: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+        let mut response = status(StatusCode::CREATED);
+        if let Some(subject) = manifest["subject"]["digest"].as_str()
+            && self.settings.referrers != Referrers::Untold
+        {
+            response.headers_mut().insert("oci-subject", subject.parse().unwrap());
+        }
+        response
+    }
+}
+
+fn manifest(store: &Store, repository: &str, name: &str) -> Response<Bytes> {
+    match store.manifest(repository, name) {
+        Some((media_type, bytes)) => {
+            let mut response = Response::new(Bytes::copy_from_slice(bytes));
+            let headers = response.headers_mut();
+            headers.insert(CONTENT_TYPE, media_type.parse().unwrap());
+            headers.insert("docker-content-digest", digest(bytes).parse().unwrap());
+            response
+        }
+        None => status(StatusCode::NOT_FOUND),
     }
 }

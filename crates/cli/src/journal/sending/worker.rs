@@ -119,8 +119,8 @@ impl Worker {
         }
     }
 
-    /// The positions that were kept; none if there are none yet. Positions that cannot be read are no reason
-    /// to stop: then everything that is there is sent again.
+    /// The positions that were kept; none if there are none yet. Where they cannot be read, everything that
+    /// is there is sent again.
     fn positions(&self) -> Positions {
         let path = self.folder.join(POSITIONS);
         let read = fs::read(&path);

@@ -45,8 +45,8 @@ pub(crate) fn is_in_shadow(object: &Value) -> bool {
     mode(object) == EffectMode::Shadow
 }
 
-/// Whether a generation was a shadow. It is no good one for an object that is to be enforced: without it, the
-/// claims that the object matches wait.
+/// Whether a generation was a shadow. It does not count as a good one for an object that is to be enforced:
+/// without it, the claims that the object matches wait.
 pub(crate) fn is_shadow(last_good: &LastGood) -> bool {
     last_good.spec.get("mode").map(read) == Some(EffectMode::Shadow)
 }

@@ -119,9 +119,9 @@ fn every_fact_of_a_matcher_is_read_from_the_manifests_of_its_case() {
     let case = &files[0].cases[0].1;
     let title = "persistentvolumeclaim shop/data-web-2 is decided as at 1970-01-01T00:00:01Z";
     assert_eq!((&*case.title, case.siblings.len()), (title, 2));
-    let volumes = [("a", Verdict::Score(7)), ("b", Verdict::Rejected("no".to_owned()))];
-    let volumes: BTreeMap<String, Verdict> = volumes.map(|(name, it)| (name.to_owned(), it)).into();
-    assert_eq!(case.expect, Some(Answer::Judged { chosen: Some("a".to_owned()), volumes }));
+    let volumes = [("a", CaseVerdict::Score(7)), ("b", CaseVerdict::Rejected("no".to_owned()))];
+    let volumes: BTreeMap<String, CaseVerdict> = volumes.map(|(name, it)| (name.to_owned(), it)).into();
+    assert_eq!(case.expect, Some(CaseAnswer::Judged { chosen: Some("a".to_owned()), volumes }));
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_reclaimer_has_a_case_with_its_claim_or_without() {
     };
     let (files, told) = written(&[reclaimed(Some(facts)), reclaimed(None)]);
     assert!(told.starts_with("2 cases are written into 1 file of "), "{told}");
-    let fate = Answer::Reclaimed { fate: Wish::DeleteAfter(60), reason: Some("no".to_owned()) };
+    let fate = CaseAnswer::Reclaimed { fate: Wish::DeleteAfter(60), reason: Some("no".to_owned()) };
     assert!(files[0].cases.iter().all(|(_, case)| case.expect.as_ref() == Some(&fate)));
 }
 

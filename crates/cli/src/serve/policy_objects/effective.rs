@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bindery_core::{BindingMode, Claim, Lookup, Volume, named_cases};
 use bindery_policy::{
-    Chain, ENGINE, FormerClaim, ObjectStatus, Policy, RECLAIM_POLICY, ReclaimRule, Surroundings,
+    Chain, ENGINE, FormerClaim, ObjectStatus, Policy, RECLAIM_POLICY, ReclaimRule, RelatedObjects,
 };
 use bindery_store::Store;
 use tokio::task::block_in_place;
@@ -81,29 +81,16 @@ fn waits(store: &Store, class: &str) -> bool {
 
 /// Whether a policy applies to a claim, or may.
 fn applies(policy: &Policy, claim: &Claim, store: &Store) -> bool {
-    let class: &str = claim.class_or_empty();
-    policy.matches.has_class(class)
-        && policy
-            .applies(
-                claim,
-                &Surroundings {
-                    namespace: store.namespace_labels(&claim.key.namespace),
-                    class: store.class(class),
-                    siblings: &|spread| store.siblings(claim, spread),
-                },
-            )
-            .unwrap_or(true)
+    let applies = |related: &RelatedObjects<'_>| policy.applies(claim, related).unwrap_or(true);
+    policy.matches.has_class(claim.class_or_empty()) && RelatedObjects::of(claim, store, applies)
 }
 
 /// Whether a reclaimer, the one of the chain, applies to a volume that has a claim or had one, or may.
 fn may_apply(chain: &Chain, rule: &ReclaimRule, volume: &Volume, store: &Store) -> bool {
-    let Some(claim_ref) = volume.claim_ref.as_ref().filter(|_| rule.matches.has_class(&volume.class)) else {
-        return false;
-    };
-    let claim = store.last_claim(claim_ref);
-    let (namespace, class) = (store.namespace_labels(&claim_ref.namespace), store.class(&volume.class));
-    let last = FormerClaim::of_volume(chain, volume, claim.as_deref(), &namespace, &class);
-    rule.applies(volume, last.as_ref()) != Some(false)
+    let last = || FormerClaim::of_volume(chain, volume, store);
+    volume.claim_ref.is_some()
+        && rule.matches.has_class(&volume.class)
+        && rule.applies(volume, last().as_ref()) != Some(false)
 }
 
 impl ConfiguredObjects {

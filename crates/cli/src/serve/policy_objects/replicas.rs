@@ -30,8 +30,8 @@ fn age(entry: &ReplicaStatus) -> SignedDuration {
     Timestamp::now().duration_since(renewed)
 }
 
-/// The JSON patch that removes an entry, unless it has changed. A patch of the whole list would make the leader
-/// an owner of the other entries too, and their replicas could not remove them any more.
+/// The JSON patch that removes an entry, unless it has changed. A patch of the whole list would make the
+/// leader an owner of the other entries too, and their replicas could not remove them any more.
 fn removal(index: usize, entry: &ReplicaStatus) -> [Value; 3] {
     let path = format!("/status/replicas/{index}");
     [

@@ -1,7 +1,7 @@
 //! What is known of objects that cannot be read.
 
 use super::*;
-use crate::encoding::Object as Encoded;
+use crate::encoding::EncodedObject;
 
 #[test]
 fn a_malformed_field_is_unreadable_and_named() {
@@ -49,7 +49,7 @@ fn field(tag: u8, content: &[u8]) -> Vec<u8> {
 }
 
 /// An object of any kind in Protocol Buffers, with a label and an annotation of that value.
-fn annotated(value: &[u8]) -> Encoded {
+fn annotated(value: &[u8]) -> EncodedObject {
     let entry = |value: &[u8]| [field(1, b"team"), field(2, value)].concat();
     let metadata = [
         field(1, b"c1"),
@@ -59,7 +59,7 @@ fn annotated(value: &[u8]) -> Encoded {
         field(11, &entry(b"db")),
         field(12, &entry(value)),
     ];
-    Encoded::Protobuf(field(1, &metadata.concat()).into())
+    EncodedObject::Protobuf(field(1, &metadata.concat()).into())
 }
 
 /// Protocol Buffers let a client store any bytes as text.

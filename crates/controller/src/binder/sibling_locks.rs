@@ -10,15 +10,15 @@ use tokio::sync::OwnedMutexGuard;
 /// A lock for each set of siblings, from a decision about one to its reservation. Without it, each of a
 /// thousand siblings would be decided again whenever another one reserves a volume.
 #[derive(Default)]
-pub(super) struct Families {
+pub(super) struct SiblingLocks {
     locks: Mutex<BTreeMap<Siblings, Weak<tokio::sync::Mutex<()>>>>,
 }
 
-impl Families {
+impl SiblingLocks {
     /// Waits for the locks and takes them in ascending order, so that two tasks cannot wait for each other.
-    pub(super) async fn lock(&self, families: BTreeSet<Siblings>) -> Vec<OwnedMutexGuard<()>> {
+    pub(super) async fn lock(&self, all: BTreeSet<Siblings>) -> Vec<OwnedMutexGuard<()>> {
         let mut taken = Vec::new();
-        for siblings in families {
+        for siblings in all {
             taken.push(self.lock_of(siblings).lock_owned().await);
         }
         taken
