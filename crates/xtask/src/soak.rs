@@ -102,7 +102,8 @@ enum Run {
     Faults,
     /// Kills or stops leaders of `bindery serve` at random moments, on a real API server under load.
     Deaths,
-    /// Swaps engine and policy of `bindery serve` on a real API server under load, and compares its memory.
+    /// Swaps engine and policy of `bindery serve` on a real API server under load, and compares its memory and
+    /// the writes and events of binds.
     Swaps,
     /// Three replicas on a cluster with many bound pairs, while tenants come and go and everything around
     /// Bindery fails in turn. Writes a report with plots. Needs root or user namespaces.
@@ -140,7 +141,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             Run::Mutants => mutants(),
             Run::Faults => serve("faults::", "BINDERY_FAULT_SECONDS", arguments.fault_seconds),
             Run::Deaths => serve("deaths::", "BINDERY_KILLS", arguments.kills),
-            Run::Swaps => serve("swaps::swaps_under_load", "BINDERY_SWAPS", arguments.swaps),
+            Run::Swaps => serve("swaps::swaps_", "BINDERY_SWAPS", arguments.swaps),
             Run::Cluster => cluster(arguments.pairs, arguments.minutes),
             Run::Versions => versions(),
             Run::Helm3 => helm3(),

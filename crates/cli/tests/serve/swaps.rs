@@ -225,7 +225,7 @@ async fn swaps_under_load_lose_no_claim_and_leave_no_memory() {
 
 /// Each volume is available before its claim comes, so a bind takes four writes.
 #[tokio::test]
-async fn binds_during_swaps_cost_the_same_writes_and_events_as_without() {
+async fn swaps_change_neither_writes_nor_events_of_binds() {
     let mut swapping = Swapping::new().await;
     let cluster = Arc::clone(&swapping.cluster);
     let swaps = number_from_env("BINDERY_SWAPS").unwrap_or(SWAPS);
