@@ -123,12 +123,14 @@ struct Retry {
     has_expired: bool,
     /// When the last pause ended early, because the server answered another request.
     hastened: Option<Instant>,
+    /// Since when watches fail.
+    failing: Option<Instant>,
 }
 
 impl Retry {
     /// A watch was good.
     fn reset(&mut self) {
-        (self.pause, self.has_expired) = (BACKOFF, false);
+        (self.pause, self.has_expired, self.failing) = (BACKOFF, false, None);
     }
 }
 
@@ -137,8 +139,8 @@ impl Retry {
 enum Bookmarks {
     /// None has come; this many watches have fallen silent.
     Awaited { silences: u32 },
-    /// One has come.
-    Sent,
+    /// One has come; this many watches in a row have fallen silent since.
+    Sent { silences: u32 },
     /// The server is assumed to send none.
     Absent,
 }
@@ -204,7 +206,7 @@ impl WatchError {
 impl Watch {
     async fn run(mut self) {
         let mut version: Option<String> = None;
-        let mut retry = Retry { pause: BACKOFF, has_expired: false, hastened: None };
+        let mut retry = Retry { pause: BACKOFF, has_expired: false, hastened: None, failing: None };
         let mut was_cut = false;
         loop {
             let (began, before) = (Instant::now(), version.clone());
@@ -233,13 +235,13 @@ impl Watch {
     /// Pauses after a failure of a turn that began then; at most once without a pause where its version has
     /// expired.
     async fn recover(
-        &self,
+        &mut self,
         error: WatchError,
         began: Instant,
         version: &mut Option<String>,
         retry: &mut Retry,
     ) {
-        let (kind, intake) = (self.feed.kind, &self.feed.intake);
+        let (kind, intake) = (self.feed.kind, self.feed.intake.clone());
         // A watch that fell silent was open.
         if began.elapsed() >= BACKOFF_RESET || matches!(error, WatchError::Silent(_)) {
             retry.reset();
@@ -253,7 +255,9 @@ impl Watch {
             }
         }
         intake.watch_failed();
-        let Retry { pause, hastened, .. } = retry;
+        let mut lists = self.bookmarks.after(&error);
+        let Retry { pause, hastened, failing, .. } = retry;
+        let since = *failing.get_or_insert_with(Instant::now);
         tracing::warn!(%kind, %error, ?pause, "watching failed; trying again");
         // After an outage all watches open again as soon as the server answers. A watch that fails while
         // other requests succeed continues to back off.
@@ -262,9 +266,16 @@ impl Watch {
         tokio::select! {
             () = sleep(*pause) => *pause = (*pause * 2).min(BACKOFF_MAX),
             () = self.client.until_success(), if may_hasten => {
-                (*pause, *hastened) = (BACKOFF, Some(Instant::now()));
+                *pause = BACKOFF;
+                // It has failed all the same the last time.
+                lists |= hastened.replace(Instant::now()).is_some_and(|hastened| hastened >= since);
             }
             () = intake.freshness().until_list_wanted(kind), if version.is_some() => *version = None,
+        }
+        // Watches of this kind alone fail: without a list the cache would become older and older.
+        if lists && version.take().is_some() {
+            *failing = None;
+            intake.freshness().want_list(kind);
         }
     }
 

@@ -24,7 +24,8 @@ use crate::rest::{self, Fault};
 
 /// Longest time for a streamed list, even if objects come steadily: in a busy cluster they may never end.
 const LIST_MAX: Duration = Duration::from_secs(120);
-/// After this many silent watches without a bookmark, the server is assumed to send none.
+/// After this many silent watches in a row, a server that has sent no bookmark is assumed to send none. If it
+/// has sent one, the kind is listed.
 const SILENCES_MAX: u32 = 2;
 /// Longest frame. An API server stores objects of about 1.5 MiB at most.
 const FRAME_BYTES_MAX: u32 = 16 * 1024 * 1024;
@@ -135,17 +136,10 @@ impl Watch {
             }
         };
         loop {
-            let event = match events.next().await {
-                Ok(Some(event)) => event,
-                Ok(None) => return Ok(()),
-                Err(error) => {
-                    self.bookmarks = self.bookmarks.after(&error);
-                    return Err(error);
-                }
-            };
+            let Some(event) = events.next().await? else { return Ok(()) };
             let Some(seen) = self.take(&event)? else { continue };
-            if event.kind == "BOOKMARK" {
-                self.bookmarks = Bookmarks::Sent;
+            if event.kind == "BOOKMARK" || matches!(self.bookmarks, Bookmarks::Sent { .. }) {
+                self.bookmarks = Bookmarks::Sent { silences: 0 };
             }
             *version = seen;
         }
@@ -203,9 +197,12 @@ impl Watch {
         // A compressed stream would delay events until a block is full.
         request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let (encoding, body) = rest::open(&self.client, request, self.limits.answer).await?;
-        self.feed.intake.freshness().heard(self.feed.kind);
+        // A proxy may send headers without a server behind it. Only bookmarks show that the server lives.
+        if !matches!(self.bookmarks, Bookmarks::Sent { .. }) {
+            self.feed.intake.freshness().heard(self.feed.kind);
+        }
         let silence = match self.bookmarks {
-            Bookmarks::Awaited { .. } | Bookmarks::Sent => self.limits.silence,
+            Bookmarks::Awaited { .. } | Bookmarks::Sent { .. } => self.limits.silence,
             Bookmarks::Absent => self.limits.silence_without_bookmarks,
         };
         Ok(WatchEvents { encoding, stream: self.stream(body, silence), silence })
@@ -247,14 +244,25 @@ impl Watch {
 }
 
 impl Bookmarks {
-    /// The state after a watch has failed.
-    fn after(self, error: &WatchError) -> Self {
-        match (self, error) {
-            (Self::Awaited { silences }, WatchError::Silent(_)) if silences + 1 >= SILENCES_MAX => {
-                Self::Absent
+    /// Takes note of a failure. Returns whether the kind must be listed, because its watches are open and dead.
+    pub(super) fn after(&mut self, error: &WatchError) -> bool {
+        if !matches!(error, WatchError::Silent(_)) {
+            return false;
+        }
+        match self {
+            Self::Awaited { silences } => {
+                *silences += 1;
+                if *silences >= SILENCES_MAX {
+                    *self = Self::Absent;
+                }
+                false
             }
-            (Self::Awaited { silences }, WatchError::Silent(_)) => Self::Awaited { silences: silences + 1 },
-            _ => self,
+            Self::Sent { silences } => {
+                *silences = (*silences + 1) % SILENCES_MAX;
+                *silences == 0
+            }
+            // The server ends each watch in time.
+            Self::Absent => true,
         }
     }
 }

@@ -113,6 +113,19 @@ async fn a_watch_that_falls_silent_is_opened_again_without_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn given_open_watches_that_stay_silent_their_kind_is_listed() {
+    for is_without_bookmarks in [false, true] {
+        let (cluster, network) = (Cluster::with([volume("v1")]), Network::of(VOLUMES));
+        network.is_without_bookmarks.store(is_without_bookmarks, Ordering::Relaxed);
+        let watching = Watching::listed(&cluster, &network.client(&cluster)).await;
+        passes(Duration::from_secs(400)).await;
+        network.is_silent.store(true, Ordering::Relaxed);
+        cluster.add(volume("v2"));
+        watching.until_reached(Kind::Volume, &now(&cluster)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_bookmarks_a_silent_watch_lasts_until_its_end() {
     let (cluster, network) = (Cluster::with([volume("v1")]), Network::of(VOLUMES));
     network.is_without_bookmarks.store(true, Ordering::Relaxed);
@@ -231,13 +244,16 @@ async fn a_watch_that_fails_while_other_requests_succeed_backs_off() {
     let (cluster, network) = (Cluster::with([volume("v1")]), Network::of(VOLUMES));
     let watching = Watching::listed(&cluster, &network.client(&cluster)).await;
     cluster.sim.faults().add(FaultRule::new("watch", VOLUMES).always().lose_answer());
+    cluster.add(volume("v2"));
     let asked = network.asked();
     for _ in 0..900 {
         passes(Duration::from_secs(1)).await;
         watching.binder.port().read_volume(&"v1".into(), Purpose::Engine).await;
     }
     let asked = network.asked() - asked;
-    assert!((20..200).contains(&asked), "{asked} watches in ten minutes");
+    assert!((20..200).contains(&asked), "{asked} watches in fifteen minutes");
+    // It was listed meanwhile.
+    watching.until_reached(Kind::Volume, &now(&cluster)).await;
 }
 
 async fn passes(time: Duration) {
