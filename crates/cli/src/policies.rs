@@ -114,7 +114,7 @@ impl PolicyArguments {
             Err(error) if purpose == Purpose::Show => return Err(error.context(format!("policy {name:?}"))),
             Err(error) => {
                 let why = format!("{error:#}");
-                tracing::error!(policy = &**name, error = why, "what the policy applies to waits");
+                tracing::error!(policy = &**name, reason = why, "what the policy applies to waits");
                 Err(why)
             }
         };

@@ -29,7 +29,7 @@ use tokio::task::spawn_blocking;
 pub(crate) use self::fault::{Cause, Fault};
 pub(crate) use self::hosts::{Hosts, blocking};
 pub(crate) use self::module::config_map_key;
-pub(crate) use self::shadow::{is_in_shadow, is_shadow, mode, shadows};
+pub(crate) use self::shadow::{is_in_shadow, is_shadow, mode, replaces, shadows};
 pub(crate) use self::wanted::wanted;
 use super::Document;
 use crate::compile::ComponentKind;
@@ -152,11 +152,11 @@ impl LoadedObject {
         };
         let is_known = |earlier: &Self| earlier.why_not_ready() == Some(&fault.why);
         if !earlier.as_ref().is_some_and(is_known) {
-            let ((kind, name), error) = (object_name(&object), &fault.why);
+            let ((kind, name), reason) = (object_name(&object), &fault.why);
             match fault.cause {
                 // It may be on its way.
-                Cause::ModuleUnavailable => tracing::warn!(kind, name, error, "the module is not there"),
-                _ => tracing::error!(kind, name, error, "the object cannot be loaded"),
+                Cause::ModuleUnavailable => tracing::warn!(kind, name, reason, "the module is not there"),
+                _ => tracing::error!(kind, name, reason, "the object cannot be loaded"),
             }
         }
         let last_good = loading.last_good.take().filter(|last_good| loading.accepts(last_good));

@@ -21,7 +21,7 @@ use crate::plan::decider::EngineAndPolicies;
 use crate::plan::load;
 use crate::plan::outcome::{self, Gets, claim_plan, volume_plan};
 use crate::plan::planner::Planner;
-use crate::policies::object::{self, Effect, Hosts, LoadedObject, object_name};
+use crate::policies::object::{self, Effect, Hosts, LoadedObject, is_in_shadow, object_name, replaces};
 use crate::policies::registry::{ObjectRegistryArguments, RegistryModules};
 use crate::policies::{PolicyArguments, Purpose};
 
@@ -148,12 +148,14 @@ impl Arguments {
             }
             let loaded = loading.attempt(&object, hosts, &objects).await;
             let (effect, _) = loaded.map_err(|fault| anyhow!("{at}: {}: {}", fault.field(), fault.why))?;
+            let spec = object["spec"].as_object().filter(|_| is_in_shadow(&object));
+            let replaces = spec.map_or(&*name, |spec| replaces(spec, &name));
             match effect {
                 Effect::Match(policy) => {
-                    changed.policies = Arc::new(changed.policies.with_shadow_policy(&policy, &name));
+                    changed.policies = Arc::new(changed.policies.with_shadow_policy(&policy, replaces));
                 }
                 Effect::Reclaim(rule) => {
-                    changed.policies = Arc::new(changed.policies.with_shadow_rule(&rule, &name));
+                    changed.policies = Arc::new(changed.policies.with_shadow_rule(&rule, replaces));
                 }
                 Effect::Engine(engine) => changed.engine = engine,
                 Effect::None => {}

@@ -18,15 +18,20 @@ fn create_released(playground: &Playground, name: &str, reclaim_policy: &str) {
     playground.wait_for(&format!("pv/{name}"), "Released");
 }
 
-/// What `bindery policy preview` prints about a `ReclaimPolicy` with this name and spec.
-fn preview(playground: &Playground, name: &str, spec: &Value) -> String {
+/// What `bindery policy preview` prints about a `ReclaimPolicy` with this name and spec, with more arguments.
+fn preview_with(playground: &Playground, name: &str, spec: &Value, arguments: &[&str]) -> String {
     let file = playground.file(&format!("{name}.json"), &json::policy("ReclaimPolicy", name, spec));
     let mut command = playground.home().command(&["policy", "preview", "--engine", "native", &file]);
+    command.args(arguments);
     command.env("KUBECONFIG", playground.home().path().join("config"));
     command.env("BINDERY_POLICIES", offered("BINDERY_POLICIES"));
     let ended = ended(command, "");
     assert_eq!(ended.status, 0, "{ended:?}");
     ended.stdout
+}
+
+fn preview(playground: &Playground, name: &str, spec: &Value) -> String {
+    preview_with(playground, name, spec, &[])
 }
 
 #[test]
@@ -57,5 +62,14 @@ fn given_released_volumes_a_preview_tells_their_fates_and_changes_none() {
         let printed = preview(&playground, "keep", &json!({"module": "builtin:keep-labelled", field: value}));
         assert_eq!(printed, "Nothing would change now for 0 claims and 2 volumes.\n", "{field}");
     }
+    let keep = json::policy("ReclaimPolicy", "keep", &json!({"module": "builtin:keep-labelled"}));
+    let keep = ["--policy", &playground.file("in-effect.json", &keep)];
+    let mut later = json!({"module": "builtin:delete-after", "settings": {"days": 3}, "mode": "shadow"});
+    let beside = preview_with(&playground, "later", &later, &keep);
+    later["replaces"] = "keep".into();
+    let instead = preview_with(&playground, "later", &later, &keep);
+    assert_eq!(beside, "Nothing would change now for 0 claims and 2 volumes.\n");
+    let kept = "pv deleted: without the change: policy keep sets the reclaim policy to \"Retain\"";
+    assert!(instead.starts_with(kept), "{instead}");
     assert_eq!(volumes(), before);
 }

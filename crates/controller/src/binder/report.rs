@@ -62,7 +62,7 @@ impl<P: Port> Binder<P> {
 
     /// Tells the user that an object cannot be read, so nothing is done for it.
     pub(super) fn report_unreadable(&self, regarding: Option<Regarding>, why: Text) {
-        tracing::warn!(%why, "an object cannot be read");
+        tracing::warn!(reason = %why, "an object cannot be read");
         if let Some(regarding) = regarding {
             self.tell(&Note::from(&Event { regarding, kind: EventKind::Unreadable(why) }));
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bindery_controller::{Shadow, ShadowPart};
 use bindery_core::Text;
 use bindery_policy::{ALL_PERCENT, EffectMode, LastGood, ObservedEngine};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{Effect, LoadedObject, LoadedObjects};
 
@@ -55,6 +55,12 @@ fn read(mode: &Value) -> EffectMode {
     serde_json::from_value(mode.clone()).unwrap_or_default()
 }
 
+/// The name of the policy that a shadow replaces in its decisions: its own, unless `spec.replaces` names
+/// another one.
+pub(crate) fn replaces<'a>(spec: &'a Map<String, Value>, name: &'a str) -> &'a str {
+    spec.get("replaces").and_then(Value::as_str).unwrap_or(name)
+}
+
 /// The shadows of objects.
 pub(crate) fn shadows(loaded: &LoadedObjects, with_reclaimers: bool) -> Vec<Shadow> {
     let in_shadow = loaded.iter().filter(|(_, object)| object.is_shadow());
@@ -66,8 +72,8 @@ pub(crate) fn shadows(loaded: &LoadedObjects, with_reclaimers: bool) -> Vec<Shad
             Effect::Reclaim(_) | Effect::None => return None,
         };
         let spec = object.last_good.as_ref().map(|last_good| &last_good.spec);
-        let replaces = spec.and_then(|spec| spec.get("replaces")?.as_str()).unwrap_or(name);
-        let (name, replaces) = (Text::from(&**name), Text::from(replaces));
+        let replaces = Text::from(spec.map_or(&**name, |spec| replaces(spec, name)));
+        let name = Text::from(&**name);
         let (sample_percent, metrics) = (object.sample_percent(), object.shadow.clone());
         Some(Shadow { name, replaces, part, sample_percent, metrics })
     };
