@@ -51,8 +51,8 @@ pub enum SyncError {
     /// No write can be made of an action; the steps after it were not carried out.
     #[error("a write cannot be prepared: {0}")]
     Unwritable(String),
-    /// A write failed; the steps after it were not carried out. The object is quoted, so that the log knows
-    /// one cause of many objects.
+    /// A write failed; the steps after it were not carried out. The object is quoted, so that the log counts
+    /// the same failure of many objects as one cause.
     #[error("{write} {object:?}: {error}")]
     Write {
         /// Which write, as [`crate::Write::name`] says it.

@@ -114,8 +114,8 @@ impl Intake {
     /// In this order:
     ///
     /// 1. The observer of observe mode. It is the only consumer that comes before the store: it decides on
-    ///    the world that the other binder chose from, and the store keeps earlier states of free volumes
-    ///    alone.
+    ///    the world that the other binder chose from, and the store keeps earlier states only of
+    ///    free volumes.
     /// 2. The store. The consumers after it see the [`Change`] and nothing else.
     /// 3. The check whether the list shows that etcd was restored.
     /// 4. The foreign-writer check of mode own: it stops reclaiming before any key is woken.

@@ -1,4 +1,5 @@
-//! What stands between a cluster and an engine reads by these, without handles and pages.
+//! Code between a cluster and an engine reads volumes and related objects through these traits, without
+//! handles and pages.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -31,7 +31,7 @@ pub(crate) struct InstanceLimits {
     extended_const: bool,
 }
 
-/// Of an engine: the module itself and what `wit-component` puts around it.
+/// The limits of an engine: the module itself and what `wit-component` puts around it.
 pub(crate) const ENGINE: InstanceLimits = InstanceLimits {
     core_instances: 4,
     tables: 4,
@@ -88,7 +88,7 @@ fn operator_costs() -> OperatorCost {
     costs
 }
 
-/// A pool for this number of instances. With a pool, instantiating only resets a instance.
+/// A pool for this number of instances. With a pool, instantiating only resets an instance.
 fn pool(instances: u32, instance: &InstanceLimits) -> PoolingAllocationConfig {
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(instances)

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode};
+use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use parking_lot::Mutex;
@@ -192,14 +192,11 @@ impl ApiClient {
 
     /// The same, which calls `heard` whenever bytes of a successful answer come.
     pub(crate) fn kube_heard(&self, heard: impl Fn() + Clone + Send + Sync + 'static) -> kube::Client {
-        let (credentials, denials) = (Arc::clone(&self.credentials), self.denials.clone());
+        let credentials = Arc::clone(&self.credentials);
         let service = tower::service_fn(move |request| {
-            let (credentials, denials, heard) = (Arc::clone(&credentials), denials.clone(), heard.clone());
+            let (credentials, heard) = (Arc::clone(&credentials), heard.clone());
             async move {
                 let answer = credentials.send(request).await?;
-                if answer.status() == StatusCode::FORBIDDEN {
-                    denials.send_modify(|denials| *denials += 1);
-                }
                 let is_success = answer.status().is_success();
                 let hear = move |frame| {
                     if is_success {
@@ -250,13 +247,18 @@ impl ApiClient {
         self.successes.notified().await;
     }
 
+    /// Counts a request that was answered 403.
+    pub(crate) fn denied(&self) {
+        self.denials.send_modify(|denials| *denials += 1);
+    }
+
     /// Counts a fault, and starts the pause that it asks for.
     pub(crate) fn failed(&self, fault: &Fault) {
         if fault.is_overload() {
             self.limit.count_refusal();
         }
         if fault.is_denial() {
-            self.denials.send_modify(|denials| *denials += 1);
+            self.denied();
         }
         if let Some(pause) = fault.pause() {
             tracing::debug!(%fault, ?pause, "the API server asks for a pause");

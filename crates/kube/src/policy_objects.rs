@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout};
 
 pub use self::watches::PolicyWatches;
@@ -247,8 +248,8 @@ impl PolicyObjects {
         let metadata = json!({"generateName": format!("{name}."), "namespace": "default"});
         let event = body(metadata, involved, event_type, texts, now);
         let path = "/api/v1/namespaces/default/events";
-        let created = events::send(&self.client, Method::POST, path, &event).await;
-        created.map_err(|fault| fault.to_string())
+        let created = timeout(STATUS_MAX, events::send(&self.client, Method::POST, path, &event)).await;
+        created.map_err(no_answer)?.map_err(|fault| fault.to_string())
     }
 
     fn resource(&self, kind: &str) -> Result<&ApiResource, String> {
@@ -256,12 +257,13 @@ impl PolicyObjects {
         kind.map(|kind| &kind.resource).ok_or_else(|| "there is no such kind".to_owned())
     }
 
-    /// Applies a JSON patch (RFC 6902) to an object with its status, of which it may change the status only.
+    /// Applies a JSON patch (RFC 6902) to the status of an object. The patch may test other fields, but not
+    /// change them.
     pub async fn patch_status(&self, kind: &str, name: &str, patch: &Value) -> Result<(), String> {
         let ApiResource { api_version, plural, .. } = self.resource(kind)?;
         let path = format!("/apis/{api_version}/{plural}/{}/status", rest::encode(name));
-        let patched = rest::json(&self.client.within(STATUS_MAX), Method::PATCH, &path, Some(patch)).await;
-        patched.map(drop).map_err(|fault| fault.to_string())
+        let patched = timeout(STATUS_MAX, rest::json(&self.client, Method::PATCH, &path, Some(patch))).await;
+        patched.map_err(no_answer)?.map(drop).map_err(|fault| fault.to_string())
     }
 
     /// Writes the part of an object's status that belongs to a field manager, unless it is another object by
@@ -284,11 +286,13 @@ impl PolicyObjects {
         let api = Api::<DynamicObject>::all_with(self.client.kube(), resource);
         let parameters = PatchParams::apply(manager).force();
         let patch = Patch::Apply(&object);
-        match timeout(STATUS_MAX, api.patch_status(name, &parameters, &patch)).await {
-            Ok(written) => written.map(drop).map_err(|error| error.to_string()),
-            Err(_) => Err(format!("no answer within {STATUS_MAX:?}")),
-        }
+        let written = timeout(STATUS_MAX, api.patch_status(name, &parameters, &patch)).await;
+        written.map_err(no_answer)?.map(drop).map_err(|error| error.to_string())
     }
+}
+
+fn no_answer(_: Elapsed) -> String {
+    format!("no answer within {STATUS_MAX:?}")
 }
 
 /// An object without status and managedFields, and its status.

@@ -227,6 +227,8 @@ fn refused(parts: &http::response::Parts, encoding: Encoding, bytes: &Bytes) -> 
             length => String::from_utf8_lossy(&bytes[..length.min(TEXT_MAX)]).trim().to_owned(),
         };
     }
+    // Pages of proxies and messages of webhooks have several lines, and the log has one for each cause.
+    status.message = status.message.lines().map(str::trim).collect::<Vec<_>>().join(" ");
     let header = parts.headers.get(http::header::RETRY_AFTER);
     status.into_fault(header.and_then(|value| value.to_str().ok()?.trim().parse().ok()))
 }
@@ -264,7 +266,7 @@ impl From<Fault> for WriteError {
         match (code, reason.as_str()) {
             (_, "AlreadyExists") => Self::AlreadyExists(message),
             (409, _) => Self::Conflict(message),
-            // Else a proxy or another server answers, and nothing shows that writes reach the API server.
+            // Otherwise a proxy or another server has answered, and the write may not have reached the API server.
             (404, "NotFound") if !kind.is_empty() && !name.is_empty() => Self::NotFound(message),
             (401, _) => Self::Unauthorized(message),
             (403, _) => Self::Forbidden(message),

@@ -70,7 +70,7 @@ pub(crate) fn update(resource: &Resource, subresource: &str, new: &Value, old: &
 fn whole(resource: &Resource, value: &Value) -> FieldErrors {
     let mut errors = FieldErrors::default();
     match (resource.group, resource.kind) {
-        // No rules but those of all objects hold for their metadata.
+        // Only the rules for all objects apply to its metadata.
         ("", "Event") => {}
         (_, "Namespace") => meta::check(&mut errors, resource, value, meta::Name::Label),
         _ => meta::check(&mut errors, resource, value, meta::Name::Subdomain),

@@ -25,7 +25,7 @@ pub(super) struct Arguments {
     filter: Filter,
 }
 
-/// Who decides: replica, engine and policies.
+/// The replica, the engine and the policies that decide.
 #[derive(Default, PartialEq, Eq)]
 pub(crate) struct DecidedBy {
     replica: String,

@@ -66,8 +66,8 @@ impl<S: Subscriber> Filter<S> for OncePerSecond {
     }
 }
 
-/// What a cause says outside of quotation marks. Bindery and the API server quote the names of objects, so
-/// this is the same for all objects that the cause fails.
+/// The parts of a cause outside quotation marks. Bindery and the API server quote the names of objects, so
+/// these are the same for all objects that the cause fails.
 fn unquoted(cause: &str) -> impl Iterator<Item = &str> {
     cause.split('"').step_by(2)
 }

@@ -157,7 +157,7 @@ impl<P: Port> Binder<P> {
         Ok(Labelled { waits: true, is_told: proposal.rejections.is_some(), again })
     }
 
-    /// Has shadows make a proposal again.
+    /// Asks the shadows for their own proposals.
     fn offer_to_shadows(&self, claim: &Arc<Claim>, proposal: &LabelProposal) {
         let LabelProposal { volumes, claims, place, policies, counted, at: Some(at), .. } = proposal else {
             return;

@@ -34,7 +34,7 @@ pub enum Objection {
     },
     /// A live read failed, so its proof is missing: a fault of the cluster, not of the engine. Decide again
     /// after a while.
-    #[error("{object}: {why}")]
+    #[error("\"{object}\": {why}")]
     Unproven {
         /// The object that needs the proof.
         object: Key,

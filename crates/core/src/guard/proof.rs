@@ -48,7 +48,7 @@ impl<'a> StepCheck<'a> {
             },
             Some(Lookup::Failed(error)) => Err(Objection::Unproven {
                 object: Key::Volume(volume.name.clone()),
-                why: format!("its claim {key} could not be read from the API server: {error}"),
+                why: format!("its claim \"{key}\" could not be read from the API server: {error}"),
             }),
             Some(Lookup::Unreadable(error)) => {
                 let object = Key::Volume(volume.name.clone());
@@ -117,7 +117,7 @@ impl<'a> StepCheck<'a> {
             Some(Lookup::Absent) => Ok(None),
             Some(Lookup::Failed(error)) => Err(Objection::Unproven {
                 object: object(),
-                why: format!("volume {name} could not be read from the API server: {error}"),
+                why: format!("volume {name:?} could not be read from the API server: {error}"),
             }),
             Some(Lookup::Unreadable(error)) => {
                 self.refuse(Breach::Unreadable, object(), format!("volume {name} cannot be read: {error}"))

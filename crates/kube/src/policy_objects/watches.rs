@@ -50,6 +50,9 @@ impl PolicyObjects {
                     None
                 }
                 Err(error) => {
+                    if is_denial(&error) {
+                        self.client.denied();
+                    }
                     let error = rest::with_causes(&error);
                     tracing::warn!(
                         kind = kind.resource.kind,
@@ -63,6 +66,17 @@ impl PolicyObjects {
             self.changed.notify_one();
         }
     }
+}
+
+/// Whether the API server has answered 403.
+fn is_denial(error: &watcher::Error) -> bool {
+    let (watcher::Error::InitialListFailed(error)
+    | watcher::Error::WatchStartFailed(error)
+    | watcher::Error::WatchFailed(error)) = error
+    else {
+        return false;
+    };
+    matches!(error, kube::Error::Api(status) if status.code == 403)
 }
 
 #[cfg(test)]
@@ -87,7 +101,7 @@ mod tests {
 
     type Sent = StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
 
-    /// An API server. The first watch of each of the dead kinds dies without a word: it is never answered, or
+    /// An API server. The first watch of each of the dead kinds stops without an error: it is never answered, or
     /// it is open and silent. All others tell of an object.
     struct Server {
         dead: Vec<&'static str>,

@@ -70,21 +70,18 @@ impl ConfiguredObjects {
     /// Removes the entry of this replica, which leads, and those of replicas that are gone.
     pub(super) async fn remove_entries(&self, name: &ObjectName, known: &ObjectStatus) {
         let Some(loaded) = self.loaded.get(name) else { return };
-        let is_own = |entry: &ReplicaStatus| entry.name == self.identity;
-        let is_gone = |entry: &ReplicaStatus| !is_own(entry) && age(entry) >= GONE_AFTER;
-        let gone = known.replicas.iter().enumerate().rev().filter(|(_, entry)| is_gone(entry));
+        let goes = |entry: &ReplicaStatus| entry.name == self.identity || age(entry) >= GONE_AFTER;
+        let gone = known.replicas.iter().enumerate().rev().filter(|(_, entry)| goes(entry));
         let removals: Vec<_> = gone.flat_map(|(index, entry)| removal(index, entry)).collect();
-        if !removals.is_empty() {
-            let uid = &loaded.object["metadata"]["uid"];
-            let is_same = json!({"op": "test", "path": "/metadata/uid", "value": uid});
-            let patch = [vec![is_same], removals].concat().into();
-            if let Err(error) = self.objects.patch_status(&name.0, &name.1, &patch).await {
-                let (kind, name) = name;
-                tracing::warn!(kind, name, %error, "entries of old replicas cannot be removed");
-            }
+        if removals.is_empty() {
+            return;
         }
-        if known.replicas.iter().any(is_own) {
-            self.apply_entries(name, loaded, &[]).await;
+        let uid = &loaded.object["metadata"]["uid"];
+        let is_same = json!({"op": "test", "path": "/metadata/uid", "value": uid});
+        let patch = [vec![is_same], removals].concat().into();
+        if let Err(error) = self.objects.patch_status(&name.0, &name.1, &patch).await {
+            let (kind, name) = name;
+            tracing::warn!(kind, name, %error, "entries of old replicas cannot be removed");
         }
     }
 
@@ -249,14 +246,11 @@ mod tests {
         let (replica, writes) = replica(differs());
         replica.remove_entries(&name(), &of_leader(vec![entry("other", 14)])).await;
         assert!(writes.lock().is_empty());
-        replica.remove_entries(&name(), &of_leader(vec![entry("me", 0), entry("other", 14)])).await;
-        assert_eq!(writes.lock().pop(), Some((Some("bindery-me".to_owned()), json!({}))));
-        let all = vec![entry("gone", 16), entry("me", 16), entry("other", 14), entry("lost", 20)];
-        let removals = [removal(3, &all[3]), removal(0, &all[0])].concat();
+        let all = vec![entry("gone", 16), entry("me", 0), entry("other", 14), entry("lost", 20)];
+        let removals = [3, 1, 0].map(|index| removal(index, &all[index])).concat();
         replica.remove_entries(&name(), &of_leader(all)).await;
         let writes = writes.lock();
-        let [(None, Value::Array(patch)), (Some(manager), own)] = &writes[..] else { panic!("{writes:?}") };
+        let [(None, Value::Array(patch))] = &writes[..] else { panic!("{writes:?}") };
         assert_eq!((&patch[0]["value"], &patch[1..]), (&json!("u"), &removals[..]));
-        assert_eq!((&**manager, own), ("bindery-me", &json!({})));
     }
 }
