@@ -119,3 +119,20 @@ async fn an_unread_answer_does_not_delay_the_end() {
     server.stop.send(()).unwrap();
     tokio::time::timeout(PATIENCE, server.served).await.expect("the server ends").unwrap();
 }
+
+#[tokio::test]
+async fn given_a_client_that_ends_its_sending_half_answers_are_whole() {
+    let mut metrics = Registry::default();
+    // More than the system buffers, so the server reads the end of the request before it has sent all.
+    metrics.register("large", "x".repeat(32 << 20), Counter::<u64>::default());
+    let server = HealthServer::start(metrics).await;
+    for (path, end) in [("/readyz", "\r\n\r\nok"), ("/metrics", "# EOF\n")] {
+        let mut stream = server.connect().await;
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: pod\r\n\r\n").as_bytes()).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        let is_whole = answer.starts_with(b"HTTP/1.1 200 OK\r\n") && answer.ends_with(end.as_bytes());
+        assert!(is_whole, "{path}: {} bytes", answer.len());
+    }
+}

@@ -14,6 +14,7 @@ use bindery_kube::watch::{self, WatchLimits};
 use bindery_kube::{ApiClient, ApiPort, Events, system_clock};
 use bindery_store::{Kind, Store};
 use futures::StreamExt as _;
+use http::StatusCode;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::{WatchStreamExt as _, watcher};
@@ -181,6 +182,13 @@ async fn a_follower_with_a_dead_watch_of_volumes_takes_over_without_lost_claims(
     for pair in 0..PAIRS {
         cluster.until_claim(&format!("c{pair}"), is_bound_to(&format!("v{pair}"))).await;
     }
+    let tells_age = async |follower: &Replica| {
+        let (status, told) = follower.probe("/readyz?verbose").await;
+        assert_eq!(status, StatusCode::OK, "a silent watch fails a check: {told}");
+        let (age, _) = told.split_once("PersistentVolume ")?.1.split_once(" s ago")?;
+        (age.parse::<u64>().unwrap() > 3).then_some(())
+    };
+    follower.until("it tells how long its watch is silent", tells_age).await;
     leader.signal(Signal::KILL);
     leader.wait().await;
     follower.until_leading().await;

@@ -1,4 +1,5 @@
-//! A leader whose writes fail hands over, if another replica could lead and its writes might succeed.
+//! A leader that cannot lead any more hands over within 30 seconds. One whose writes fail does so only if
+//! another replica could lead and its writes might succeed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use kube::client::Body;
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch as channel;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -23,26 +24,36 @@ use tower::ServiceExt as _;
 
 use crate::simulated::{Cluster, claim, merged, volume};
 
+const VOLUMES: &str = "/api/v1/persistentvolumes";
 const MINUTE: Duration = Duration::from_secs(60);
-/// How long a leader whose writes fail may keep the Lease where another replica could lead.
+/// How long a leader that fails may keep the Lease where another replica could lead.
 const HANDOVER_MAX: Duration = Duration::from_secs(30);
 /// Status and message of an answer that another replica might not get.
 const DOWN: (u16, &str) = (500, "etcdserver: request timed out");
 
-/// Writes are refused if their path has this part, with a status and a message.
-type Refusal = Option<(&'static str, (u16, &'static str))>;
+/// Status and body of an answer.
+type Answer = (u16, Value);
+/// Answers some requests in place of the API server.
+type Fault = Box<dyn Fn(&Request<Bytes>) -> Option<Answer> + Send>;
 
 struct Replica {
     eligibility: Arc<Eligibility>,
     leads: channel::Receiver<bool>,
-    refusal: Arc<Mutex<Refusal>>,
+    faults: Arc<Mutex<Faults>>,
+}
+
+#[derive(Default)]
+struct Faults {
+    fault: Option<Fault>,
+    /// The first refusal.
+    began: Option<Instant>,
 }
 
 impl Replica {
     /// Starts a replica, and waits until it could lead.
     async fn start(cluster: &Cluster, identity: &str) -> Self {
-        let refusal = Arc::<Mutex<Refusal>>::default();
-        let client = client(cluster, Arc::clone(&refusal));
+        let faults = Arc::<Mutex<Faults>>::default();
+        let client = client(cluster, Arc::clone(&faults));
         let (events, worker) = Events::new(client.clone());
         let binder = Arc::new(Binder::new(Parts {
             store: Arc::new(Store::new()),
@@ -63,7 +74,7 @@ impl Replica {
         };
         let eligibility = Arc::new(Eligibility::new(client.clone(), &binder, &lease, Mode::Own, false));
         let leads = channel::Sender::default();
-        let replica = Self { eligibility: Arc::clone(&eligibility), leads: leads.subscribe(), refusal };
+        let replica = Self { eligibility: Arc::clone(&eligibility), leads: leads.subscribe(), faults };
         let (foreign_writer_check, clock, policies) = (None, cluster.clock(), None);
         let leadership =
             Leadership { client, lease, eligibility, binder, foreign_writer_check, clock, leads, policies };
@@ -76,9 +87,17 @@ impl Replica {
         *self.leads.borrow()
     }
 
-    /// Refuses the writes of this replica.
-    fn refuse(&self, part: &'static str, answer: (u16, &'static str)) {
-        *self.refusal.lock() = Some((part, answer));
+    fn suffers(&self, fault: impl Fn(&Request<Bytes>) -> Option<Answer> + Send + 'static) {
+        self.faults.lock().fault = Some(Box::new(fault));
+    }
+
+    /// Refuses the writes of volumes and claims of this replica whose path has this part.
+    fn refuse(&self, part: &'static str, (code, message): (u16, &'static str)) {
+        self.suffers(move |request| {
+            let path = request.uri().path();
+            let is_write = *request.method() == Method::PATCH && path.contains("/persistentvolume");
+            (is_write && path.contains(part)).then(|| status(code, message))
+        });
     }
 
     /// Lets this time pass, and asserts that the replica leads without a pause.
@@ -90,27 +109,37 @@ impl Replica {
     }
 }
 
-/// A client whose writes of volumes and claims are refused, as `refusal` says.
-fn client(cluster: &Cluster, refusal: Arc<Mutex<Refusal>>) -> ApiClient {
+impl Faults {
+    fn answer(&mut self, request: &Request<Bytes>) -> Option<Response<SimBody>> {
+        let (code, body) = self.fault.as_ref()?(request)?;
+        if code >= 400 {
+            self.began.get_or_insert_with(Instant::now);
+        }
+        let body = Full::new(Bytes::from(body.to_string())).boxed_unsync();
+        Some(Response::builder().status(code).header(CONTENT_TYPE, "application/json").body(body).unwrap())
+    }
+}
+
+/// A client that has these faults.
+fn client(cluster: &Cluster, faults: Arc<Mutex<Faults>>) -> ApiClient {
     let sim = cluster.sim.service();
     let service = tower::service_fn(move |request: Request<Body>| {
-        let (sim, path) = (sim.clone(), request.uri().path());
-        let is_write = *request.method() == Method::PATCH && path.contains("/persistentvolume");
-        let refused = refusal.lock().filter(|(part, _)| is_write && path.contains(*part));
+        let (sim, faults) = (sim.clone(), Arc::clone(&faults));
         async move {
-            match refused {
-                Some((_, answer)) => Ok(refused_by(answer)),
-                None => sim.oneshot(request).await,
+            let (head, body) = request.into_parts();
+            let request = Request::from_parts(head, body.collect_bytes().await.unwrap());
+            let answer = faults.lock().answer(&request);
+            match answer {
+                Some(answer) => Ok(answer),
+                None => sim.oneshot(request.map(Body::from)).await,
             }
         }
     });
     kube::Client::new(service, "default").into()
 }
 
-fn refused_by((code, message): (u16, &str)) -> Response<SimBody> {
-    let status = json!({"kind": "Status", "apiVersion": "v1", "code": code, "message": message});
-    let body = Full::new(Bytes::from(status.to_string())).boxed_unsync();
-    Response::builder().status(code).header(CONTENT_TYPE, "application/json").body(body).unwrap()
+fn status(code: u16, message: &str) -> Answer {
+    (code, json!({"kind": "Status", "apiVersion": "v1", "code": code, "message": message}))
 }
 
 /// A cluster, a leader, and another replica that could lead.
@@ -169,7 +198,7 @@ async fn given_no_other_replica_a_leader_whose_writes_fail_stays() {
     add(&cluster, &["a", "b"]);
     cluster.until("it asks", || asks(&cluster)).await;
     only.keeps_leading(&cluster, MINUTE * 4).await;
-    *only.refusal.lock() = None;
+    only.faults.lock().fault = None;
     let is_over = || are_bound(&cluster, &["a", "b"]) && !asks(&cluster);
     cluster.until("its writes succeed, and it does not ask any more", is_over).await;
 }
@@ -214,4 +243,49 @@ async fn given_writes_that_fail_for_all_the_lease_moves_ever_more_rarely() {
     // After about 5, 10, 20, 30 and 40 minutes.
     let moves = transitions(&cluster) - before;
     assert!((3..=5).contains(&moves), "{moves} moves");
+}
+
+fn refuses_credentials(_: &Request<Bytes>) -> Option<Answer> {
+    Some(status(401, "Unauthorized"))
+}
+
+/// Once the open watch of volumes has ended, no watch and no list begins.
+fn expires_volumes(request: &Request<Bytes>) -> Option<Answer> {
+    (request.uri().path() == VOLUMES).then(|| status(410, "too old resource version"))
+}
+
+/// The same, with lists that fail.
+fn fails_lists_of_volumes(request: &Request<Bytes>) -> Option<Answer> {
+    let is_list = !request.uri().query().unwrap_or_default().contains("&resourceVersion=");
+    expires_volumes(request).map(|expired| if is_list { status(DOWN.0, DOWN.1) } else { expired })
+}
+
+fn forbids_patches_of_volumes(request: &Request<Bytes>) -> Option<Answer> {
+    let path = request.uri().path();
+    if path.ends_with("/selfsubjectaccessreviews") {
+        let review: Value = serde_json::from_slice(request.body()).unwrap();
+        let wanted = &review["spec"]["resourceAttributes"];
+        let lacks = wanted["resource"] == "persistentvolumes" && wanted["verb"] == "patch";
+        return Some((201, json!({"status": {"allowed": !lacks || wanted["subresource"] == "status"}})));
+    }
+    let is_patch = *request.method() == Method::PATCH && path.starts_with(VOLUMES);
+    (is_patch && !path.ends_with("/status")).then(|| status(403, "persistentvolumes \"a\" is forbidden"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn given_a_leader_that_alone_is_refused_another_leads_within_30_s() {
+    for (fault, cause) in [
+        (refuses_credentials as fn(&Request<Bytes>) -> Option<Answer>, "its credentials are refused"),
+        (expires_volumes, "the list of PersistentVolume is not complete"),
+        (fails_lists_of_volumes, "the list of PersistentVolume is not complete"),
+        (forbids_patches_of_volumes, "it may not patch persistentvolumes"),
+    ] {
+        let (cluster, first, second) = leader_and_follower().await;
+        first.suffers(fault);
+        add(&cluster, &["a"]);
+        cluster.until("the other one leads", || second.leads()).await;
+        let time = first.faults.lock().began.unwrap().elapsed();
+        assert!(time < HANDOVER_MAX && !first.leads(), "{cause}: {time:?}");
+        assert_eq!(first.eligibility.causes(), [cause]);
+    }
 }
