@@ -101,6 +101,11 @@ impl Replica {
         self.server.id()
     }
 
+    /// The folder of its journal, unless its arguments name another one.
+    pub fn journal(&self) -> PathBuf {
+        self.folder.path().join(JOURNAL)
+    }
+
     /// Polls until `probe` returns a value, while the process runs.
     pub async fn until<T>(&mut self, what: &str, mut probe: impl AsyncFnMut(&Self) -> Option<T>) -> T {
         let found = poll(async || {
@@ -241,7 +246,7 @@ impl Drop for Replica {
         // A second panic would end the tests; the server ends with its field.
         if !std::thread::panicking() {
             self.server.kill().unwrap();
-            assert_replays(&self.folder.path().join(JOURNAL));
+            assert_replays(&self.journal());
         }
     }
 }

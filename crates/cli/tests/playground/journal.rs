@@ -336,6 +336,10 @@ fn replay_with_an_engine_of_a_registry(home: &Home) {
     assert!(
         !found.stdout.contains("engine sha256:") && found.stdout.contains("policy tiers: module sha256:")
     );
+    // As a replica keeps it.
+    home.done(&["policy", "pull", &reference, "--to", "cache/registry"]);
+    let kept = home.bindery(&["replay", "journal", "--engine", "native", "--engine-cache", "cache"]);
+    assert_eq!((kept.status, kept.stdout), (found.status, found.stdout), "{}", kept.stderr);
     let tagged = home.bindery(&["replay", "journal", "--modules", &reference]);
     assert!(tagged.status == 2 && tagged.stderr.contains("without a tag or a digest"), "{tagged:?}");
     let missing = home.bindery(&["replay", "journal", "--with", &reference.replace(":1", ":2")]);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use bindery_cluster::{Cluster, Manager, Replica, condition, is_bound_to, is_event};
+use bindery_cluster::{Cluster, Manager, Replica, assert_replays, condition, is_bound_to, is_event};
 use bindery_kit::module::Module;
 use kube::api::DeleteParams;
 use serde_json::json;
@@ -43,8 +43,9 @@ async fn given_a_module_that_explodes_in_the_compiler_others_load_and_bind() {
     let mut command: Vec<&Path> = isolated.iter().map(Path::new).collect();
     command.extend([folder.path(), Path::new(env!("CARGO_BIN_EXE_bindery"))]);
     let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
-    let cache = folder.path().join("compiled").display().to_string();
-    let arguments = ["--policy-objects=true", "--policies", &shipped, "--engine-cache", &cache];
+    let in_folder = |flag: &str, name: &str| format!("{flag}={}", folder.path().join(name).display());
+    let (cache, journal) = (in_folder("--engine-cache", "compiled"), in_folder("--journal", "journal"));
+    let arguments = ["--policy-objects=true", "--policies", &shipped, &cache, &journal];
     let mut replica = Replica::on(&cluster.plane, &command, &arguments.map(str::to_owned));
     replica.until_leading().await;
 
@@ -72,4 +73,5 @@ async fn given_a_module_that_explodes_in_the_compiler_others_load_and_bind() {
     policies.of("MatchPolicy").delete("bomb", &DeleteParams::default()).await.unwrap();
     cluster.until_claim("held", is_bound_to("held")).await;
     replica.terminate().await;
+    assert_replays(&folder.path().join("journal"));
 }

@@ -79,7 +79,7 @@ fn with_reclaim_policy(folder: &TempDir, name: &str, spec: &serde_json::Value) -
 }
 
 /// A claim that is bound to a volume of a driver, whose reclaim policy is Delete.
-async fn create_bound(cluster: &Cluster, name: &str) {
+pub(crate) async fn create_bound(cluster: &Cluster, name: &str) {
     let csi = json!({"driver": "disks.example.com", "volumeHandle": name});
     let spec = json!({"hostPath": null, "csi": csi, "persistentVolumeReclaimPolicy": "Delete"});
     cluster.create_volume_with(name, spec).await;

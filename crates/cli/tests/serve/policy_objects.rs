@@ -6,6 +6,7 @@ use bindery_cluster::{
     Cluster, Manager, PolicyApi, Replica, Request, condition, is_bound, is_bound_to, is_event, is_in_phase,
     poll, run,
 };
+use bindery_journal::{Files, Swap, What};
 use bindery_kit::module::Module;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
@@ -193,7 +194,7 @@ async fn modules_come_from_config_maps_and_an_engine_is_swapped_in_and_out() {
     let module = std::env::var("BINDERY_EXAMPLE_ENGINE").expect("`cargo xtask test` builds the engine");
     policies.apply("Engine", "worst-fit", json!({"module": module})).await;
     policies.apply("Engine", "zz", json!({"module": module})).await;
-    policies.until_ready("Engine", "worst-fit", "Loaded").await;
+    let status = policies.until_ready("Engine", "worst-fit", "Loaded").await;
     // It may have been loaded first.
     let is_passed_over = poll(async || {
         let status = policies.until_ready("Engine", "zz", "Loaded").await;
@@ -217,6 +218,20 @@ async fn modules_come_from_config_maps_and_an_engine_is_swapped_in_and_out() {
     cluster.create_claim("e", "1Gi").await;
     cluster.until_claim("e", is_bound_to("medium")).await;
     replica.terminate().await;
+    let entries = Files::open(&replica.journal()).unwrap().map(|entry| entry.unwrap().what);
+    let (mut of_engine, mut of_policies) = (Vec::new(), Vec::new());
+    for entry in entries {
+        match entry {
+            What::Swap(Swap::Engine { from, to }) => of_engine.push([from, to]),
+            What::Swap(Swap::Policies { from, to }) => of_policies.push([from, to]),
+            _ => {}
+        }
+    }
+    let [[usual, new], back] = &of_engine[..] else { panic!("{of_engine:?}") };
+    assert_eq!((status["digest"].as_str(), back), (Some(&**new), &[new.clone(), usual.clone()]));
+    // Held, loaded and deleted.
+    assert!(of_policies.len() >= 3, "{of_policies:?}");
+    assert!(of_policies.windows(2).all(|swaps| swaps[0][1] == swaps[1][0]), "{of_policies:?}");
 }
 
 #[tokio::test]

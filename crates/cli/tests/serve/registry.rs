@@ -20,16 +20,16 @@ use super::policy_objects::{modules, shipped, until_rejected};
 const CREDENTIALS: (&str, &str) = ("ann", "secret");
 
 /// A registry with a cluster beside it.
-struct World {
-    registry: OciRegistry,
-    cluster: Cluster,
-    policies: PolicyApi,
+pub(crate) struct World {
+    pub(crate) registry: OciRegistry,
+    pub(crate) cluster: Cluster,
+    pub(crate) policies: PolicyApi,
     folder: TempDir,
     key: SigningKey,
 }
 
 impl World {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let cluster = Cluster::start(Manager::WithoutBinder).await;
         let policies = cluster.policies();
         policies.install().await;
@@ -46,11 +46,11 @@ impl World {
         Self { registry, cluster, policies, folder, key }
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         self.folder.path().join(name).display().to_string()
     }
 
-    fn start(&self, identity: &str, key: &str) -> Replica {
+    pub(crate) fn start(&self, identity: &str, key: &str) -> Replica {
         self.start_with(identity, key, &[])
     }
 
@@ -88,7 +88,7 @@ impl World {
     }
 
     /// As [`World::push`], and signed.
-    async fn push_signed(&self, name: &str, cases: &[Extra]) -> Reference {
+    pub(crate) async fn push_signed(&self, name: &str, cases: &[Extra]) -> Reference {
         let (reference, remote) = self.push(name, cases).await;
         sign(&remote, &reference, &self.key, Format::Bundle).await.unwrap();
         reference
@@ -186,11 +186,17 @@ async fn a_signed_module_is_fetched_and_stays_with_the_registry_away() {
     replica.until_leading().await;
     world.cluster.create_available_volume("v", "10Gi").await;
 
+    let (unsigned, _) = world.push("prefer", &[]).await;
     let (module, remote) = world.push("at-most-n-times", &[]).await;
-    world.apply(&module, 2).await;
-    let status = world.policies.until_ready("MatchPolicy", "size", "SignatureInvalid").await;
-    assert_eq!(condition(&status, "Verified")["status"], "False");
-    assert!(message(&status, "Verified").contains("it has no signature"), "{status}");
+    let by_other = SigningKey::read(KeyPair::generate().unwrap().serialize_pem().as_bytes(), None).unwrap();
+    sign(&remote, &module, &by_other, Format::Bundle).await.unwrap();
+    for (module, why) in [(&unsigned, "it has no signature"), (&module, "its signatures are 1 by other keys")]
+    {
+        world.apply(module, 2).await;
+        let status = world.policies.until_ready("MatchPolicy", "size", "SignatureInvalid").await;
+        assert_eq!(condition(&status, "Verified")["status"], "False");
+        assert!(message(&status, "Verified").ends_with(why), "{status}");
+    }
     sign(&remote, &module, &world.key, Format::Bundle).await.unwrap();
     let status = world.policies.until_ready("MatchPolicy", "size", "Loaded").await;
     assert_eq!(condition(&status, "Verified")["reason"], "Signed");
@@ -212,14 +218,14 @@ async fn a_signed_module_is_fetched_and_stays_with_the_registry_away() {
     let status = world.policies.until_ready("MatchPolicy", "size", "TrialFailed").await;
     let told = "golden case wrong.yaml:1: a claim is refused: expected ";
     assert!(message(&status, "Ready").contains(told), "{status}");
-    assert!(message(&status, "Ready").ends_with("; generation 1 stays in effect"), "{status}");
+    assert!(message(&status, "Ready").ends_with("; generation 2 stays in effect"), "{status}");
 
     // So does a registry that hangs, and it delays no decision.
     let (next, _) = world.push("same-zone", &[]).await;
     world.registry.hang();
     world.apply(&next, 2).await;
     let status = world.policies.until_ready("MatchPolicy", "size", "ModuleUnavailable").await;
-    assert!(message(&status, "Ready").ends_with("; generation 1 stays in effect"), "{status}");
+    assert!(message(&status, "Ready").ends_with("; generation 2 stays in effect"), "{status}");
     assert_eq!(condition(&status, "Verified")["reason"], "NotFetched");
     world.until_rejected("d").await;
 

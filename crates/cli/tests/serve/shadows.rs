@@ -7,6 +7,7 @@ use bindery_cluster::{PolicyApi, condition, is_bound_to, poll};
 use bindery_kit::json;
 use serde_json::{Value, json};
 
+use super::policies::{create_bound, is_released_with};
 use super::policy_objects::{cluster_with_kinds, print, until_rejected};
 
 /// Waits until the status of a shadow has a difference, and returns what it has shown.
@@ -131,5 +132,34 @@ async fn an_engine_is_tried_in_shadow_swapped_in_and_outlasts_one_that_traps() {
     assert!(message.ends_with("; generation 2 stays in effect"), "{message}");
     cluster.create_claim("d", "1Gi").await;
     cluster.until_claim("d", is_bound_to("large")).await;
+    replica.terminate().await;
+}
+
+#[tokio::test]
+async fn given_a_reclaimer_in_shadow_released_volumes_count_and_stay_untouched() {
+    let (cluster, policies, mut replica) = cluster_with_kinds().await;
+    let spec = json!({"module": "builtin:delete-after", "settings": {"days": 1}, "mode": "shadow"});
+    policies.apply("ReclaimPolicy", "later", spec).await;
+    policies.until_ready("ReclaimPolicy", "later", "Loaded").await;
+    create_bound(&cluster, "v").await;
+    cluster.delete_claim("v").await;
+    let released = cluster.until_volume("v", is_released_with("Delete")).await;
+    let counted = poll(async || {
+        let object = policies.of("ReclaimPolicy").get("later").await.unwrap();
+        let counts = object.data["status"]["shadow"]["released"].clone();
+        (counts["later"] == 1).then_some(counts)
+    });
+    let counts = counted.await.expect("the released volume is counted");
+    assert_eq!(counts, json!({"kept": 0, "later": 1, "due": 0, "offered": 0}));
+    let metric = |fate: &str| {
+        format!("bindery_shadow_released_volumes{{kind=\"ReclaimPolicy\",name=\"later\",fate=\"{fate}\"}}")
+    };
+    assert_eq!((replica.metric(&metric("later")).await, replica.metric(&metric("kept")).await), (1, 0));
+    let told = "\n  of the released volumes 0 would be kept, 1 kept and deleted later, 0 deleted by now, and \
+                0 offered again\n";
+    let printed = print(&cluster, &["diff", "later"]);
+    assert!(printed.contains(told), "{printed}");
+    let now = cluster.volumes.get("v").await.unwrap();
+    assert_eq!(now.metadata.resource_version, released.metadata.resource_version, "{now:?}");
     replica.terminate().await;
 }

@@ -1,7 +1,8 @@
 //! Policies and engines that cannot work are refused as they are applied.
 
 use bindery_cluster::poll;
-use bindery_kit::json;
+use bindery_kit::{OciRegistry, RegistrySettings, json};
+use bindery_registry::{Access, Artifact, Reference, Registry, Timeouts, push};
 use futures::future::join_all;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
@@ -116,5 +117,34 @@ async fn an_object_over_the_limit_is_refused_until_another_is_off() {
     let off = Patch::Merge(json!({"spec": {"mode": "off"}}));
     policies.of("MatchPolicy").patch("p0", &PatchParams::default(), &off).await.unwrap();
     poll(async || create().0.then_some(())).await.expect("the object is taken");
+    webhook.replica.terminate().await;
+}
+
+#[tokio::test]
+async fn settings_of_a_registrys_module_are_reviewed_once_it_is_fetched() {
+    let (webhooks, mut webhook) = start().await;
+    let registry = OciRegistry::start(RegistrySettings::default());
+    let reference: Reference = format!("oci://{}/size:1", registry.host()).parse().unwrap();
+    let client = Registry::new(None, None, Timeouts::default()).unwrap();
+    let remote = client.repository(&reference, Access::Push).unwrap();
+    let shipped = std::env::var("BINDERY_POLICIES").expect("`cargo xtask test` builds the policies");
+    let module = std::fs::read(format!("{shipped}/at-most-n-times.wasm")).unwrap();
+    let artifact = Artifact { module, ..Artifact::default() };
+    let module = reference.with_digest(push(&remote, &artifact, Some("1")).await.unwrap()).to_string();
+    let of_registry = |times: Value| json::merged(at_most(times), json!({"module": module}));
+    let review = |times: Value| {
+        let object = json::policy("MatchPolicy", "later", &of_registry(times));
+        webhooks.create(&object, &["--dry-run=server"])
+    };
+    let (succeeded, message) = review(json!("many"));
+    let told = format!("Warning: {module} is not fetched yet");
+    assert!(succeeded && message.starts_with(&told), "{message}");
+
+    let policies = webhooks.cluster.policies();
+    policies.apply("MatchPolicy", "size", of_registry(json!(2))).await;
+    policies.until_ready("MatchPolicy", "size", "Loaded").await;
+    let (succeeded, message) = review(json!("many"));
+    let told = "The MatchPolicy \"later\" is invalid: spec.settings: ";
+    assert!(!succeeded && message.contains(told) && message.contains("times"), "{message}");
     webhook.replica.terminate().await;
 }

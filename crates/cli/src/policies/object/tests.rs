@@ -1,7 +1,7 @@
 use bindery_core::{
     Answer, ClaimKey, Cluster, Decision, Engine as _, EngineFault, Question, Request, Stop, Subject,
 };
-use bindery_kit::{AllowsAll, Scripted, claim, policy};
+use bindery_kit::{AllowsAll, Scripted, claim, keeps_labelled, policy, reclaim_rule};
 use bindery_policy::{Chain, MATCH_POLICY, ObjectStatus, RECLAIM_POLICY};
 use bindery_sim::{Sim, SimOptions};
 use serde_json::{Value, json};
@@ -73,20 +73,38 @@ fn fails_in(namespaces: &'static [&'static str]) -> Effect {
     Effect::Engine(Arc::new(ObservedEngine::new(Arc::new(Scripted(decide)))))
 }
 
-/// Generation 2 of an engine, whose first calls, for claims of three namespaces, have failed in these.
-fn engine_that_failed_in(namespaces: &'static [&'static str]) -> LoadedObject {
+/// The namespaces of the first calls.
+const CALLED: [&str; 3] = ["a", "b", "c"];
+
+/// Generation 2 of an object, which has put the first of these into effect in place of the second.
+fn second_generation(kind: &str, [effect, before]: [Effect; 2]) -> LoadedObject {
     let good = |generation| LastGood { generation, digest: "sha256:0".into(), spec: serde_json::Map::new() };
+    let (last_good, history) = (Some(good(2)), vec![good(1)]);
+    let new = LoadedObject::new(object(kind, json!({"module": "builtin:m"})));
+    LoadedObject { effect, last_good, history, before: Some(before), ..new }
+}
+
+/// An engine whose first calls have failed in these namespaces.
+fn engine_that_failed_in(namespaces: &'static [&'static str]) -> LoadedObject {
     let effect = fails_in(namespaces);
     let Effect::Engine(engine) = &effect else { unreachable!() };
-    for namespace in ["a", "b", "c"].repeat(5) {
+    for namespace in CALLED.repeat(5) {
         let claim = claim(ClaimKey { namespace: namespace.into(), name: "c".into() });
         let request = Request { now: 0, subject: Subject::SyncClaim(Arc::new(claim)) };
         // The fault is counted.
         let _ = engine.decide(&request, &mut Unasked);
     }
-    let (last_good, history) = (Some(good(2)), vec![good(1)]);
-    let new = LoadedObject::new(object(ENGINE, json!({"module": "builtin:e"})));
-    LoadedObject { effect, last_good, history, before: Some(fails_in(&[])), ..new }
+    second_generation(ENGINE, [effect, fails_in(&[])])
+}
+
+/// A reclaimer whose first calls have failed in these namespaces.
+fn reclaimer_that_failed_in(namespaces: &'static [&'static str]) -> LoadedObject {
+    let [failed, before] = [(); 2].map(|()| reclaim_rule("keep", keeps_labelled()));
+    for namespace in CALLED.repeat(5) {
+        failed.metrics.calls.inc();
+        failed.metrics.probation.record(&namespace.into(), namespaces.contains(&namespace));
+    }
+    second_generation(RECLAIM_POLICY, [failed, before].map(Effect::Reclaim))
 }
 
 /// A cluster that is asked nothing.
@@ -99,35 +117,40 @@ impl Cluster for Unasked {
 }
 
 #[tokio::test]
-async fn given_an_engine_that_failed_in_three_namespaces_the_one_before_is_back() {
+async fn given_failures_in_three_namespaces_the_generation_before_is_back() {
     let cache: CacheArgument = arguments_of(&[]);
     let hosts = Hosts::new(&cache, &arguments_of(&[]), RegistryModules::offline(&cache)).unwrap();
     let client = kube::Client::new(Sim::new(SimOptions::default()).service(), "default");
     let (objects, _) = PolicyObjects::new(&ApiClient::from(client));
     let known = ObjectStatus::default();
-    // A tenant takes back no engine.
-    for namespaces in [&["a"][..], &["a", "b"]] {
-        assert!(!engine_that_failed_in(namespaces).has_failed(&known), "{namespaces:?}");
-    }
-    let failed = engine_that_failed_in(&["a", "b", "c"]);
-    assert!(failed.has_failed(&known));
-
-    let mut back = failed.clone();
-    back.roll_back(&hosts, &objects).await;
-    assert_eq!(back.fault.as_ref().map(|fault| fault.cause), Some(Cause::RolledBack));
-    assert_eq!(back.rolled_back.as_ref().map(|rolled_back| rolled_back.generation), Some(2));
-    assert_eq!(back.last_good.as_ref().map(|good| good.generation), Some(1));
-    let before = |loaded: &LoadedObject| match &loaded.effect {
+    let calls = |loaded: &LoadedObject| match &loaded.effect {
         Effect::Engine(engine) => Some(engine.calls.get()),
-        _ => None,
+        Effect::Reclaim(rule) => Some(rule.metrics.calls.get()),
+        Effect::Match(_) | Effect::None => None,
     };
-    assert_eq!((before(&failed), before(&back)), (Some(15), Some(0)));
-    assert!(!back.has_failed(&known), "it is taken back once");
+    for failed_in in [engine_that_failed_in, reclaimer_that_failed_in] {
+        // A tenant takes nothing back.
+        for namespaces in [&["a"][..], &["a", "b"]] {
+            assert!(!failed_in(namespaces).has_failed(&known), "{namespaces:?}");
+        }
+        let failed = failed_in(&CALLED);
+        assert!(failed.has_failed(&known));
 
-    // The first one gives way to the engine of the settings.
-    let mut alone = LoadedObject { history: Vec::new(), before: None, ..failed };
-    assert!(alone.has_failed(&known));
-    alone.roll_back(&hosts, &objects).await;
-    assert!(matches!(alone.effect, Effect::None) && alone.last_good.is_none());
-    assert_eq!(alone.fault.map(|fault| fault.cause), Some(Cause::RolledBack));
+        let mut back = failed.clone();
+        back.roll_back(&hosts, &objects).await;
+        assert_eq!(back.fault.as_ref().map(|fault| fault.cause), Some(Cause::RolledBack));
+        assert_eq!(back.rolled_back.as_ref().map(|rolled_back| rolled_back.generation), Some(2));
+        assert_eq!(back.last_good.as_ref().map(|good| good.generation), Some(1));
+        assert_eq!((calls(&failed), calls(&back)), (Some(15), Some(0)));
+        assert!(!back.has_failed(&known), "it is taken back once");
+    }
+
+    // The first engine gives way to that of the settings. Without a reclaimer all volumes would wait.
+    let alone = |failed| LoadedObject { history: Vec::new(), before: None, ..failed };
+    assert!(!alone(reclaimer_that_failed_in(&CALLED)).has_failed(&known));
+    let mut engine = alone(engine_that_failed_in(&CALLED));
+    assert!(engine.has_failed(&known));
+    engine.roll_back(&hosts, &objects).await;
+    assert!(matches!(engine.effect, Effect::None) && engine.last_good.is_none());
+    assert_eq!(engine.fault.map(|fault| fault.cause), Some(Cause::RolledBack));
 }

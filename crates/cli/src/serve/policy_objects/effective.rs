@@ -155,3 +155,35 @@ impl ConfiguredObjects {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bindery_engine::DefaultEngine;
+    use bindery_kube::ApiClient;
+    use bindery_policy::MATCH_POLICY;
+    use bindery_sim::{Sim, SimOptions};
+    use serde_json::json;
+
+    use super::super::Components;
+    use super::*;
+    use crate::tests::arguments_of;
+
+    #[tokio::test]
+    async fn given_an_object_without_effect_its_condition_says_why() {
+        let client = ApiClient::from(kube::Client::new(Sim::new(SimOptions::default()).service(), "default"));
+        for (mode, kind, spec, expected) in [
+            ("own", MATCH_POLICY, json!({"mode": "off"}), "Off"),
+            ("own", MATCH_POLICY, json!({}), "NotReady"),
+            ("own", RECLAIM_POLICY, json!({}), "NotReady"),
+            ("steer", RECLAIM_POLICY, json!({}), "Steer"),
+        ] {
+            let arguments = Arc::new(arguments_of(&["--identity=me", "--mode", mode]));
+            let (policies, shadows) = Default::default();
+            let base = Components { engine: Arc::new(DefaultEngine), policies, shadows };
+            let (objects, _) = ConfiguredObjects::new(&arguments, &client, base).unwrap();
+            let loaded = LoadedObject::new(json!({"kind": kind, "spec": spec}));
+            let told = objects.has_no_effect(&(kind.to_owned(), "m".to_owned()), &loaded);
+            assert_eq!(told.map(|(reason, _)| reason), Some(expected), "{mode} {kind}");
+        }
+    }
+}

@@ -333,4 +333,18 @@ mod tests {
         loaded.signed_by = Some([Digest::of(b"key")].into());
         assert_eq!(told(&loaded).1, "Signed");
     }
+
+    #[test]
+    fn an_object_is_compiling_only_while_its_module_is_being_loaded() {
+        for (cause, expected) in [
+            (None, ("False", "Idle")),
+            (Some(Cause::CompilerFailed), ("False", "Idle")),
+            (Some(Cause::Loading), ("True", "Loading")),
+        ] {
+            let mut loaded = LoadedObject::new(json!({}));
+            loaded.fault = cause.map(|cause| Fault { cause, why: String::new() });
+            let Told { status, reason, .. } = compiling(&loaded);
+            assert_eq!((status, reason), expected, "{cause:?}");
+        }
+    }
 }
