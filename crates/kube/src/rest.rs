@@ -266,7 +266,8 @@ impl From<Fault> for WriteError {
         match (code, reason.as_str()) {
             (_, "AlreadyExists") => Self::AlreadyExists(message),
             (409, _) => Self::Conflict(message),
-            // Otherwise a proxy or another server has answered, and the write may not have reached the API server.
+            // Otherwise a proxy or another server has answered, and the write may not have reached the API
+            // server.
             (404, "NotFound") if !kind.is_empty() && !name.is_empty() => Self::NotFound(message),
             (401, _) => Self::Unauthorized(message),
             (403, _) => Self::Forbidden(message),

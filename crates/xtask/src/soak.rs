@@ -102,8 +102,8 @@ enum Run {
     Faults,
     /// Kills or stops leaders of `bindery serve` at random moments, on a real API server under load.
     Deaths,
-    /// Swaps engine and policy of `bindery serve` on a real API server under load, and compares its memory and
-    /// the writes and events of binds.
+    /// Swaps engine and policy of `bindery serve` on a real API server under load, and compares its memory
+    /// and the writes and events of binds.
     Swaps,
     /// Three replicas on a cluster with many bound pairs, while tenants come and go and everything around
     /// Bindery fails in turn. Writes a report with plots. Needs root or user namespaces.

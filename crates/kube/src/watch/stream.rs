@@ -244,7 +244,8 @@ impl Watch {
 }
 
 impl Bookmarks {
-    /// Takes note of a failure. Returns whether the kind must be listed, because its watches are open and dead.
+    /// Takes note of a failure. Returns whether the kind must be listed, because its watches are open and
+    /// dead.
     pub(super) fn after(&mut self, error: &WatchError) -> bool {
         if !matches!(error, WatchError::Silent(_)) {
             return false;
