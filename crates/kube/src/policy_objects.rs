@@ -249,7 +249,7 @@ impl PolicyObjects {
         let event = body(metadata, involved, event_type, texts, now);
         let path = "/api/v1/namespaces/default/events";
         let created = timeout(STATUS_MAX, events::send(&self.client, Method::POST, path, &event)).await;
-        created.map_err(no_answer)?.map_err(|fault| fault.to_string())
+        created.map_err(not_written)?.map_err(|fault| fault.to_string())
     }
 
     fn resource(&self, kind: &str) -> Result<&ApiResource, String> {
@@ -262,8 +262,9 @@ impl PolicyObjects {
     pub async fn patch_status(&self, kind: &str, name: &str, patch: &Value) -> Result<(), String> {
         let ApiResource { api_version, plural, .. } = self.resource(kind)?;
         let path = format!("/apis/{api_version}/{plural}/{}/status", rest::encode(name));
-        let patched = timeout(STATUS_MAX, rest::json(&self.client, Method::PATCH, &path, Some(patch))).await;
-        patched.map_err(no_answer)?.map(drop).map_err(|fault| fault.to_string())
+        let client = self.client.within(STATUS_MAX);
+        let patched = timeout(STATUS_MAX, rest::json(&client, Method::PATCH, &path, Some(patch))).await;
+        patched.map_err(not_written)?.map(drop).map_err(|fault| fault.to_string())
     }
 
     /// Writes the part of an object's status that belongs to a field manager, unless it is another object by
@@ -287,12 +288,12 @@ impl PolicyObjects {
         let parameters = PatchParams::apply(manager).force();
         let patch = Patch::Apply(&object);
         let written = timeout(STATUS_MAX, api.patch_status(name, &parameters, &patch)).await;
-        written.map_err(no_answer)?.map(drop).map_err(|error| error.to_string())
+        written.map_err(not_written)?.map(drop).map_err(|error| error.to_string())
     }
 }
 
-fn no_answer(_: Elapsed) -> String {
-    format!("no answer within {STATUS_MAX:?}")
+fn not_written(_: Elapsed) -> String {
+    format!("not written within {STATUS_MAX:?}")
 }
 
 /// An object without status and managedFields, and its status.

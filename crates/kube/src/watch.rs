@@ -267,14 +267,17 @@ impl Watch {
             () = sleep(*pause) => *pause = (*pause * 2).min(BACKOFF_MAX),
             () = self.client.until_success(), if may_hasten => {
                 *pause = BACKOFF;
-                // It has failed all the same the last time.
-                lists |= hastened.replace(Instant::now()).is_some_and(|hastened| hastened >= since);
+                let failed_again = hastened.replace(Instant::now()).is_some_and(|hastened| hastened >= since);
+                let age = intake.freshness().age(kind);
+                lists |= failed_again && age.is_some_and(|age| age >= self.limits.silence);
             }
             () = intake.freshness().until_list_wanted(kind), if version.is_some() => *version = None,
         }
         // Watches of this kind alone fail: without a list the cache would become older and older.
         if lists && version.take().is_some() {
             *failing = None;
+            // A streamed list is a watch too.
+            self.stream_failures = STREAM_FAILURES_MAX;
             intake.freshness().want_list(kind);
         }
     }

@@ -133,7 +133,9 @@ impl Arguments {
     ) -> Result<EngineAndPolicies> {
         let (objects, _) = PolicyObjects::new(client);
         let mut changed = decider;
-        let manifests = manifest::read(&self.files, false)?;
+        let mut manifests = manifest::read(&self.files, false)?;
+        // What a shadow replaces may be in another file.
+        manifests.sort_by_key(|manifest| is_in_shadow(&manifest.object));
         if manifests.is_empty() {
             bail!("the files have no object; give one of kind MatchPolicy, ReclaimPolicy or Engine");
         }
@@ -142,8 +144,8 @@ impl Arguments {
             resolve(&mut object, Path::new(&file));
             let mut loading = LoadedObject::new(object.clone());
             let (kind, name) = object_name(&object);
+            changed.policies = Arc::new(changed.policies.without(&kind, &name));
             if loading.is_off() {
-                changed.policies = Arc::new(changed.policies.without(&kind, &name));
                 continue;
             }
             let loaded = loading.attempt(&object, hosts, &objects).await;

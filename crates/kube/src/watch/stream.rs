@@ -24,8 +24,8 @@ use crate::rest::{self, Fault};
 
 /// Longest time for a streamed list, even if objects come steadily: in a busy cluster they may never end.
 const LIST_MAX: Duration = Duration::from_secs(120);
-/// After this many silent watches in a row, a server that has sent no bookmark is assumed to send none. If it
-/// has sent one, the kind is listed.
+/// After this many silent watches in a row, the server is assumed to send no bookmarks. If it has sent one
+/// before, the kind is listed.
 const SILENCES_MAX: u32 = 2;
 /// Longest frame. An API server stores objects of about 1.5 MiB at most.
 const FRAME_BYTES_MAX: u32 = 16 * 1024 * 1024;
@@ -197,10 +197,7 @@ impl Watch {
         // A compressed stream would delay events until a block is full.
         request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let (encoding, body) = rest::open(&self.client, request, self.limits.answer).await?;
-        // A proxy may send headers without a server behind it. Only bookmarks show that the server lives.
-        if !matches!(self.bookmarks, Bookmarks::Sent { .. }) {
-            self.feed.intake.freshness().heard(self.feed.kind);
-        }
+        self.feed.intake.freshness().heard(self.feed.kind);
         let silence = match self.bookmarks {
             Bookmarks::Awaited { .. } | Bookmarks::Sent { .. } => self.limits.silence,
             Bookmarks::Absent => self.limits.silence_without_bookmarks,
@@ -250,20 +247,17 @@ impl Bookmarks {
         if !matches!(error, WatchError::Silent(_)) {
             return false;
         }
-        match self {
-            Self::Awaited { silences } => {
-                *silences += 1;
-                if *silences >= SILENCES_MAX {
-                    *self = Self::Absent;
-                }
-                false
-            }
-            Self::Sent { silences } => {
-                *silences = (*silences + 1) % SILENCES_MAX;
-                *silences == 0
-            }
+        let (Self::Awaited { silences } | Self::Sent { silences }) = self else {
             // The server ends each watch in time.
-            Self::Absent => true,
+            return true;
+        };
+        *silences += 1;
+        if *silences < SILENCES_MAX {
+            return false;
         }
+        // It sends none any more, or the watches are dead.
+        let has_sent = matches!(self, Self::Sent { .. });
+        *self = Self::Absent;
+        has_sent
     }
 }

@@ -238,6 +238,24 @@ async fn watches_are_opened_at_once_when_the_api_server_returns() {
     assert_eq!(began.elapsed(), Duration::ZERO, "it waited for the end of its backoff");
 }
 
+#[tokio::test(start_paused = true)]
+async fn given_watches_that_are_cut_again_and_again_nothing_is_listed() {
+    const CUTS: usize = 5;
+    let (cluster, network) = (Cluster::with([volume("v1")]), Network::of(VOLUMES));
+    let watching = Watching::listed(&cluster, &network.client(&cluster)).await;
+    forbid_streamed_lists(&cluster);
+    cluster.sim.take_requests();
+    for _ in 0..CUTS {
+        for is_down in [true, false] {
+            network.is_down.send_replace(is_down);
+            passes(Duration::from_secs(50)).await;
+            watching.binder.port().read_volume(&"v1".into(), Purpose::Engine).await;
+        }
+    }
+    // After each cut, lists of one object show whether versions went back.
+    assert_eq!(lists(&cluster.sim.take_requests()).len(), CUTS * Kind::ALWAYS.len());
+}
+
 /// As when a single kind cannot be watched.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_fails_while_other_requests_succeed_backs_off() {
