@@ -262,6 +262,7 @@ impl PolicyObjects {
     pub async fn patch_status(&self, kind: &str, name: &str, patch: &Value) -> Result<(), String> {
         let ApiResource { api_version, plural, .. } = self.resource(kind)?;
         let path = format!("/apis/{api_version}/{plural}/{}/status", rest::encode(name));
+        // The client counts a server that answers late; the timeout also ends the wait before the request.
         let client = self.client.within(STATUS_MAX);
         let patched = timeout(STATUS_MAX, rest::json(&client, Method::PATCH, &path, Some(patch))).await;
         patched.map_err(not_written)?.map(drop).map_err(|fault| fault.to_string())

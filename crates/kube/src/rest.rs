@@ -227,8 +227,6 @@ fn refused(parts: &http::response::Parts, encoding: Encoding, bytes: &Bytes) -> 
             length => String::from_utf8_lossy(&bytes[..length.min(TEXT_MAX)]).trim().to_owned(),
         };
     }
-    // Pages of proxies and messages of webhooks have several lines, and the log has one for each cause.
-    status.message = status.message.lines().map(str::trim).collect::<Vec<_>>().join(" ");
     let header = parts.headers.get(http::header::RETRY_AFTER);
     status.into_fault(header.and_then(|value| value.to_str().ok()?.trim().parse().ok()))
 }
@@ -247,11 +245,13 @@ impl Status {
         let Details { name, kind, retry_after_seconds } = self.details.unwrap_or_default();
         let seconds =
             retry_after.or_else(|| u64::try_from(retry_after_seconds).ok().filter(|seconds| *seconds > 0));
+        // Pages of proxies and messages of webhooks have several lines, and the log has one for each cause.
+        let message = self.message.lines().map(str::trim).collect::<Vec<_>>().join(" ");
         Fault::Refused {
             code: self.code.try_into().unwrap_or_default(),
             retry_after: seconds.map(|seconds| Duration::from_secs(seconds).min(RETRY_AFTER_MAX)),
             reason: self.reason,
-            message: self.message,
+            message,
             kind,
             name,
         }
@@ -348,7 +348,7 @@ mod tests {
             (451, "blocked", "invalid: blocked".to_owned()),
             (422, "odd", "invalid: odd".to_owned()),
             (404, "page not found", "page not found".to_owned()),
-            (408, "late", "late".to_owned()),
+            (408, "late\n  <p>once more</p>\n", "late <p>once more</p>".to_owned()),
             (500, "down", "the API server failed with status 500: down".to_owned()),
         ] {
             let status = Status { code, message: message.to_owned(), ..Status::default() };

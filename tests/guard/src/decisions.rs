@@ -9,7 +9,7 @@ use bindery_core::{
 use bindery_kit::Choices;
 
 use crate::model::Model;
-use crate::worlds::{DRIVER, MIGRATED, PLUGIN};
+use crate::worlds::{DRIVER, MIGRATED, PLUGIN, volume_phase};
 
 /// Makes one change to a decision.
 pub(crate) fn mutate(c: &mut Choices<'_>, model: &Model, decision: &mut Decision) {
@@ -157,14 +157,7 @@ fn kind(c: &mut Choices<'_>) -> OperationKind {
 }
 
 fn phase(c: &mut Choices<'_>) -> (VolumePhase, Message) {
-    let phase = c.pick(&[
-        VolumePhase::Available,
-        VolumePhase::Bound,
-        VolumePhase::Released,
-        VolumePhase::Failed,
-        VolumePhase::Pending,
-        VolumePhase::Unset,
-    ]);
+    let phase = volume_phase(c);
     let failed = (phase == VolumePhase::Failed) != c.percent(5);
     (phase, if failed { Message::NoRecycler } else { Message::Empty })
 }

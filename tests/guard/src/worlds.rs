@@ -12,6 +12,7 @@ use bindery_core::{
 };
 use bindery_kit::Choices;
 
+pub(crate) use self::objects::volume_phase;
 use self::objects::{claim, classes, plugins, volume};
 use crate::model::{Model, Objects, Unreadable};
 

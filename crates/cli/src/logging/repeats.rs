@@ -58,9 +58,10 @@ impl<S: Subscriber> Filter<S> for OncePerSecond {
         event.record(&mut texts);
         let mut hasher = DefaultHasher::new();
         event.metadata().callsite().hash(&mut hasher);
-        match texts.cause.is_empty() {
-            true => texts.all.hash(&mut hasher),
-            false => unquoted(&texts.cause).for_each(|text| text.hash(&mut hasher)),
+        if texts.cause.is_empty() {
+            texts.all.hash(&mut hasher);
+        } else {
+            unquoted(&texts.cause).for_each(|text| text.hash(&mut hasher));
         }
         self.passes(hasher.finish())
     }

@@ -1,8 +1,8 @@
 //! Modules of cluster objects in registries.
 //!
 //! A module is fetched in the background, so that no decision and no review waits for a registry. What was
-//! fetched is kept in a folder, by digest and with its signatures, which are checked at every use: a key that
-//! is no longer trusted does not count any more, and a registry that is away changes nothing.
+//! fetched is kept in a folder, by digest and with its signatures. The signatures are checked at every use,
+//! so one by a key that is no longer trusted does not count. No use needs the registry.
 
 mod fetch;
 pub(crate) mod pull_secrets;

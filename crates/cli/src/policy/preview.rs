@@ -151,7 +151,7 @@ impl Arguments {
             let loaded = loading.attempt(&object, hosts, &objects).await;
             let (effect, _) = loaded.map_err(|fault| anyhow!("{at}: {}: {}", fault.field(), fault.why))?;
             let spec = object["spec"].as_object().filter(|_| is_in_shadow(&object));
-            let replaces = spec.map_or(&*name, |spec| replaces(spec, &name));
+            let replaces = replaces(spec, &name);
             match effect {
                 Effect::Match(policy) => {
                     changed.policies = Arc::new(changed.policies.with_shadow_policy(&policy, replaces));

@@ -65,7 +65,7 @@ async fn a_deleted_volume_that_a_list_brings_back_is_deleted_again() {
     .await;
 }
 
-/// As where a restore of etcd takes back a deletion of which the watch has not told.
+/// A restore of etcd can take back a deletion that the watch has not reported yet.
 #[tokio::test(start_paused = true)]
 async fn a_volume_that_was_gone_and_is_back_is_deleted() {
     let double = holding([released()], []);

@@ -102,7 +102,7 @@ mod tests {
     type Sent = StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
 
     /// An API server. The first watch of each of the dead kinds stops without an error: it is never answered,
-    /// or it is open and silent. All others tell of an object.
+    /// or it is open and silent. All other watches send an object.
     struct Server {
         dead: Vec<&'static str>,
         is_answered: bool,

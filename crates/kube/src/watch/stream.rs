@@ -241,7 +241,7 @@ impl Watch {
 }
 
 impl Bookmarks {
-    /// Takes note of a failure. Returns whether the kind must be listed, because its watches are open and
+    /// Records a failure. Returns whether the kind must be listed, because its watches are open and
     /// dead.
     pub(super) fn after(&mut self, error: &WatchError) -> bool {
         if !matches!(error, WatchError::Silent(_)) {
@@ -255,7 +255,7 @@ impl Bookmarks {
         if *silences < SILENCES_MAX {
             return false;
         }
-        // It sends none any more, or the watches are dead.
+        // The server has stopped sending bookmarks, or the watches are dead.
         let has_sent = matches!(self, Self::Sent { .. });
         *self = Self::Absent;
         has_sent

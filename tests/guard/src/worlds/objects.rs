@@ -170,18 +170,23 @@ pub(super) fn volume(c: &mut Choices<'_>, name: &str, objects: &Objects) -> Volu
         node_affinity: c.percent(10),
         topology: None,
         source: c.usually(&["hostPath", "csi"]).into(),
-        phase: c.pick(&[
-            VolumePhase::Available,
-            VolumePhase::Bound,
-            VolumePhase::Released,
-            VolumePhase::Failed,
-            VolumePhase::Pending,
-            VolumePhase::Unset,
-        ]),
+        phase: volume_phase(c),
         facts: noted_policy
             .map(|noted| (VolumeFact::Annotation(RECLAIM_POLICY_BEFORE.into()), noted))
             .into_iter()
             .collect(),
         ..bindery_kit::volume(name)
     }
+}
+
+/// Any phase of a volume.
+pub(crate) fn volume_phase(c: &mut Choices<'_>) -> VolumePhase {
+    c.pick(&[
+        VolumePhase::Available,
+        VolumePhase::Bound,
+        VolumePhase::Released,
+        VolumePhase::Failed,
+        VolumePhase::Pending,
+        VolumePhase::Unset,
+    ])
 }

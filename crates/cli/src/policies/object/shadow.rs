@@ -57,8 +57,8 @@ fn read(mode: &Value) -> EffectMode {
 
 /// The name of the policy that a shadow replaces in its decisions: its own, unless `spec.replaces` names
 /// another one.
-pub(crate) fn replaces<'a>(spec: &'a Map<String, Value>, name: &'a str) -> &'a str {
-    spec.get("replaces").and_then(Value::as_str).unwrap_or(name)
+pub(crate) fn replaces<'a>(spec: Option<&'a Map<String, Value>>, name: &'a str) -> &'a str {
+    spec.and_then(|spec| spec.get("replaces")?.as_str()).unwrap_or(name)
 }
 
 /// The shadows of objects.
@@ -72,8 +72,7 @@ pub(crate) fn shadows(loaded: &LoadedObjects, with_reclaimers: bool) -> Vec<Shad
             Effect::Reclaim(_) | Effect::None => return None,
         };
         let spec = object.last_good.as_ref().map(|last_good| &last_good.spec);
-        let replaces = Text::from(spec.map_or(&**name, |spec| replaces(spec, name)));
-        let name = Text::from(&**name);
+        let (name, replaces) = (Text::from(&**name), Text::from(replaces(spec, name)));
         let (sample_percent, metrics) = (object.sample_percent(), object.shadow.clone());
         Some(Shadow { name, replaces, part, sample_percent, metrics })
     };

@@ -64,7 +64,7 @@ impl ConfiguredObjects {
             return;
         }
         self.differs_since.remove(name);
-        self.apply_entries(name, loaded, wanted.as_slice()).await;
+        self.apply_entry(name, loaded, wanted.as_ref()).await;
     }
 
     /// Removes the entry of this replica, which leads, and those of replicas that are gone.
@@ -107,12 +107,9 @@ impl ConfiguredObjects {
         })
     }
 
-    async fn apply_entries(&self, name: &ObjectName, loaded: &LoadedObject, entries: &[ReplicaStatus]) {
+    async fn apply_entry(&self, name: &ObjectName, loaded: &LoadedObject, entry: Option<&ReplicaStatus>) {
         let uid = loaded.object["metadata"]["uid"].as_str().unwrap_or_default();
-        let status = match entries {
-            [] => json!({}),
-            entries => json!({"replicas": entries}),
-        };
+        let status = entry.map_or_else(|| json!({}), |entry| json!({"replicas": [entry]}));
         // The end of the name of a pod is its own.
         let identity = self.identity.char_indices().rev().nth(MANAGER_CHARS - 1);
         let manager = format!("bindery-{}", &self.identity[identity.map_or(0, |(at, _)| at)..]);
